@@ -173,6 +173,7 @@ std::size_t WeightStream::State::add(const ops::LinearForm& form, const ops::Wei
 }
 
 std::size_t WeightStream::State::again(std::size_t first, std::size_t end) {
+  expect(next_ == 0 && begun_ == 0, "a layer is added to a stream in use");
   const std::size_t before = parts_.size();
   for (std::size_t i = first; i < end; ++i) {
     const Stored stored = parts_[i];

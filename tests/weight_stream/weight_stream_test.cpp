@@ -84,6 +84,12 @@ Chain streamed(DType dtype, WeightStream& stream) {
           }};
 }
 
+std::int64_t rows_read(const Chain& chain) {
+  std::int64_t sum = 0;
+  for (const CountedWeight& weight : chain.weights) sum += weight.rows_read();
+  return sum;
+}
+
 struct Case {
   const char* name;
   Residence residence;
@@ -183,6 +189,90 @@ TEST_P(Streams, StartAgainAfterAPassThatEndedEarly) {
     for (std::size_t i = 0; i < used; ++i) y = chain.layers[i](y);
     EXPECT_TRUE(same_bits(chain(x), expected(x))) << used;
   }
+}
+
+// Layers that a pass uses several times, as the blocks of a model whose backward pass computes them
+// again: after the layers of `chain`, in the order of this list.
+const std::vector<std::size_t> used_again{1, 2, 3, 4, 1, 2, 2};
+
+std::vector<ops::Linear> with_layers_again(
+    const Chain& chain, const std::function<ops::Linear(const ops::Linear&)>& again) {
+  std::vector<ops::Linear> all = chain.layers;
+  // A use is made from the latest one of the same layer.
+  std::map<std::size_t, ops::Linear> latest;
+  for (const std::size_t layer : used_again) {
+    const auto found = latest.find(layer);
+    all.push_back(again(found == latest.end() ? chain.layers[layer] : found->second));
+    latest.insert_or_assign(layer, all.back());
+  }
+  return all;
+}
+
+// The result of each layer. A layer takes the result of the one before it if that has as many
+// columns as it has inputs, and otherwise `x`'s columns.
+std::vector<Tensor> results_of(const std::vector<ops::Linear>& layers, std::size_t count,
+                               unsigned seed, std::int64_t rows) {
+  std::vector<Tensor> results;
+  for (std::size_t i = 0; i < count; ++i) {
+    const std::int64_t in = layers[i].in_features();
+    const bool follows = i > 0 && results.back().shape(1) == in;
+    const Tensor x = follows ? results.back() : random_tensor({rows, in}, seed);
+    results.push_back(layers[i](x, ops::Activation::silu));
+  }
+  return results;
+}
+
+void expect_same(const std::vector<Tensor>& a, const std::vector<Tensor>& b,
+                 const std::string& what) {
+  ASSERT_EQ(a.size(), b.size());
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    EXPECT_TRUE(same_bits(a[i], b[i])) << what << ", use " << i;
+  }
+}
+
+TEST_P(Streams, MayUseALayerAgain) {
+  const Chain whole = plain(DType::float32);
+  WeightStream stream(GetParam().placement());
+  const Chain chain = streamed(DType::float32, stream);
+  const auto kept = [] {
+    return memory_by_purpose(false).present[static_cast<std::size_t>(Purpose::weights)];
+  };
+  const std::int64_t kept_before = kept(), read_before = rows_read(chain);
+  const std::vector<ops::Linear> layers =
+      with_layers_again(chain, [&](const ops::Linear& layer) { return stream.again(layer); });
+  EXPECT_EQ(kept(), kept_before) << "no further copy of a weight";
+  EXPECT_EQ(rows_read(chain), read_before);
+  const std::vector<ops::Linear> expected =
+      with_layers_again(whole, [](const ops::Linear& layer) { return layer; });
+  ASSERT_EQ(layers.size(), shapes.size() + used_again.size());
+  for (unsigned pass = 0; pass < 3; ++pass) {
+    const std::int64_t rows = pass == 1 ? 0 : 70 + pass;
+    expect_same(results_of(layers, layers.size(), pass, rows),
+                results_of(expected, expected.size(), pass, rows), fmt::format("pass {}", pass));
+  }
+}
+
+// Passes that end before, at and after the first layer that is used again.
+TEST_P(Streams, MayUseALayerAgainAfterAPassThatEndedEarly) {
+  WeightStream stream(GetParam().placement());
+  const Chain chain = streamed(DType::float32, stream);
+  const std::vector<ops::Linear> layers =
+      with_layers_again(chain, [&](const ops::Linear& layer) { return stream.again(layer); });
+  const std::vector<ops::Linear> expected =
+      with_layers_again(plain(DType::float32), [](const ops::Linear& layer) { return layer; });
+  for (const std::size_t used :
+       {std::size_t{1}, shapes.size(), shapes.size() + 1, shapes.size() + 3, layers.size() - 1}) {
+    const std::string what = fmt::format("after {} layers", used);
+    expect_same(results_of(layers, used, 7, 9), results_of(expected, used, 7, 9), what);
+    expect_same(results_of(layers, layers.size(), 8, 9),
+                results_of(expected, expected.size(), 8, 9), what);
+  }
+}
+
+TEST(WeightStream, ALayerOfAnotherStreamIsRefused) {
+  WeightStream stream({Residence::host, test::world(), {}, false, 0});
+  const CountedWeight weight({40, 24}, 1, DType::float32);
+  EXPECT_THROW(stream.again(ops::Linear(weight.values)), Error);
 }
 
 TEST(WeightStream, AFailureToReadIsThrownAtUse) {
