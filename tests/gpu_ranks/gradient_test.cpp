@@ -1,0 +1,55 @@
+// Gradients of LoRAs on devices: equal to PyTorch's, with the same bits as on one rank.
+#include "gpu_ranks/ranks.hpp"
+#include "train/gradient_case.hpp"
+
+namespace reelmesh::test {
+namespace {
+
+class GradientsOnGpu : public RanksTest {
+ protected:
+  void SetUp() override {
+    RanksTest::SetUp();
+    if (IsSkipped()) return;
+    for (int rank = 0; rank < test::world().size(); ++rank) {
+      if (const comm::Group alone = test::world().range(rank, 1); alone.member()) self = alone;
+    }
+  }
+  CaseGradient alone(const GradientCase& c, DType dtype) const {
+    return gradient_of(c, {.group = self, .device = device, .dtype = dtype, .parts = {1, 1, 1}});
+  }
+  comm::Group self;
+};
+INSTANTIATE_TEST_SUITE_P(Transports, GradientsOnGpu, transports, transport_name);
+
+TEST_P(GradientsOnGpu, EqualPyTorchOnEveryLayout) {
+  const int ranks = world.size();
+  for (const char* name : {"sincos", "rotary_ff"}) {
+    const GradientCase c(name);
+    const CaseGradient first = alone(c, DType::float32);
+    expect_reference(first, c, 1e-5);
+    for (const Residence residence : {Residence::replicated, Residence::sharded, Residence::host}) {
+      GradientRun run{.group = world, .device = device, .parts = {1, ranks, 1}};
+      run.residence = residence;
+      expect_same(first, gradient_of(c, run), fmt::format("{}, rows", name));
+    }
+  }
+}
+
+TEST_P(GradientsOnGpu, HaveTheSameBitsIn16Bits) {
+  const int ranks = world.size();
+  const GradientCase c("rotary_ff");
+  for (const DType dtype : {DType::bfloat16, DType::float16}) {
+    const CaseGradient first = alone(c, dtype);
+    EXPECT_NEAR(first.loss / c.facts.at("loss").get<double>(), 1, 2e-2);
+    expect_same(first,
+                gradient_of(c, {.group = world,
+                                .device = device,
+                                .dtype = dtype,
+                                .parts = {ranks, 1, 1},
+                                .ring = ranks}),
+                std::string(name_of(dtype)));
+  }
+}
+
+}  // namespace
+}  // namespace reelmesh::test
