@@ -213,7 +213,8 @@ void normalise_and_rotate_backward(const Tensor& x, const HeadNorm& norm, const 
                                    const Tensor& sines, std::int64_t unrotated, Tensor& d) {
   if (x.empty()) return;
   expect(d.numel() == x.numel() / x.shape(2) && d.dtype() == x.dtype() &&
-             (cosines.empty() || cosines.shape() == Shape{x.shape(0) - unrotated, x.shape(4)}),
+             (cosines.empty() || (cosines.shape() == Shape{x.shape(0) - unrotated, x.shape(4)} &&
+                                  x.shape(4) % 2 == 0)),
          "gradient {} of a norm of heads {}, rotated by {}", d.shape(), x.shape(), cosines.shape());
   const Operation operation(
       trace::spans::norm,

@@ -69,8 +69,8 @@ const std::vector<DType> types{DType::float32, DType::bfloat16, DType::float16};
 
 constexpr std::int64_t tokens = 5, batch = 2;
 
-// Rows are added to a tensor of the given shape, one after the other.
-void append(Tensor& into, std::int64_t row, const Row& values) {
+// Writes a row of a float32 tensor.
+void set_row(Tensor& into, std::int64_t row, const Row& values) {
   std::ranges::transform(values,
                          into.data<float>() + row * static_cast<std::int64_t>(values.size()),
                          [](double value) { return static_cast<float>(value); });
@@ -101,7 +101,7 @@ void check_layer_norm(DType dtype, std::int64_t n, const Modulation& modulation)
                        row_of(x, row, n), row_of(d, row, n));
     const Row added_to = row_of(before, row, n);
     for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += added_to[i];
-    append(expected, row, sum);
+    set_row(expected, row, sum);
   }
   EXPECT_LT(relative_error(dx, expected), tolerance(dtype))
       << name_of(dtype) << ", " << n << " channels, table " << to_string(modulation.table.shape())
@@ -190,8 +190,8 @@ void check_heads(DType dtype, const Heads& c) {
       }
       return y;
     };
-    append(expected, row,
-           gradient(of_row, row_of(x, item * c.parts * c.heads + head, n), row_of(d, row, n)));
+    set_row(expected, row,
+            gradient(of_row, row_of(x, item * c.parts * c.heads + head, n), row_of(d, row, n)));
   }
   EXPECT_LT(relative_error(found, expected), tolerance(dtype))
       << name_of(dtype) << ", " << c.parts << " parts of " << c.heads << " heads of " << n
@@ -255,6 +255,10 @@ TEST(NormaliseAndRotateBackward, RefusesOtherShapes) {
   Tensor of_one = random_tensor({4, 1, 1, 3, 8}, 5);
   const Tensor table = random_tensor({4, 8}, 6);
   EXPECT_THROW(normalise_and_rotate_backward(x, norm, table, table, 1, of_one), Error);
+  const Tensor odd = random_tensor({4, 1, 1, 3, 7}, 7), of_odd = random_tensor({4, 7}, 8);
+  const Tensor weight = random_tensor({7}, 9);
+  Tensor d_odd = random_tensor(odd.shape(), 10);
+  EXPECT_THROW(normalise_and_rotate_backward(odd, {weight, {}}, of_odd, of_odd, 0, d_odd), Error);
 }
 
 // The change of x by add_gated() is linear in y, with the same factors.
@@ -275,7 +279,7 @@ TEST(Gated, MultipliesAsAddGatedDoes) {
             Row product = row_of(d, row, n);
             const Row gate = row_of(table, chunk_row(table, first, 2, row, n), n);
             for (std::size_t i = 0; i < product.size(); ++i) product[i] *= gate[i];
-            append(expected, row, product);
+            set_row(expected, row, product);
           }
           EXPECT_TRUE(same_bits(found, expected.to(dtype)))
               << name_of(dtype) << ", " << n << " after " << text;
@@ -323,9 +327,9 @@ TEST(GeluTanhBackward, IsTheDerivative) {
     gelu_tanh_backward(x, found);
     Tensor expected = Tensor::empty(x.shape(), DType::float32);
     for (std::int64_t i = 0; i < x.numel(); ++i) {
-      append(expected, i,
-             gradient([](const Row& value) { return Row{gelu(value[0])}; }, row_of(x, i, 1),
-                      row_of(d, i, 1)));
+      set_row(expected, i,
+              gradient([](const Row& value) { return Row{gelu(value[0])}; }, row_of(x, i, 1),
+                       row_of(d, i, 1)));
     }
     EXPECT_LT(relative_error(found, expected), tolerance(dtype)) << name_of(dtype);
   }

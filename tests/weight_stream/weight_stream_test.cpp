@@ -208,8 +208,8 @@ std::vector<ops::Linear> with_layers_again(
   return all;
 }
 
-// The result of each layer. A layer takes the result of the one before it if that has as many
-// columns as it has inputs, and otherwise `x`'s columns.
+// The results of the first `count` layers. A layer takes the result of the one before it if that
+// has as many columns as it has inputs, otherwise random values.
 std::vector<Tensor> results_of(const std::vector<ops::Linear>& layers, std::size_t count,
                                unsigned seed, std::int64_t rows) {
   std::vector<Tensor> results;
