@@ -5,6 +5,7 @@ NAMES = {"encode": "#8a63c9", "encode_image": "#6d4fb0", "encode_video": "#6d4fb
          "t5_layer": "#a98bdd", "denoise_step": "#2f6fc0", "reuse_step": "#8f8f3c",
          "measure_change": "#4f9fb3",
          "transformer_block": "#5b9ae0", "product": "#1a94ad", "attention": "#c2508e",
+         "attention_backward": "#a8377a",
          "convolution": "#b0653a", "norm": "#9aa83a", "decode": "#23875e",
          "decode_batch": "#55b08a", "exchange": "#e08a1e", "handover": "#c9562f",
          "load": "#7d8ca0", "write": "#a3afbe", "hash": "#5d6b7e", "check_inputs": "#7f6a3a",
