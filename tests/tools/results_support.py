@@ -5,6 +5,7 @@
 import argparse
 import json
 import pathlib
+import struct
 import sys
 
 import h5py
@@ -196,6 +197,83 @@ def write_job(folder, clips=2, ranks=4, spans=2000, frames=9, height=64, width=6
             write_clip(folder, i, moving_square(frames, height, width, i), requests[i]["prompt"])
     write_trace(folder, ranks, spans, clips)
     write_index(folder, requests, states)
+
+
+def write_metrics(folder, loss, gradient_norm=None, learning_rate=None, seconds=None):
+    """Columns that are not given are 0.5, 1e-4 and 2 s. NaN in `seconds`: a row that is lost."""
+    folder.mkdir(parents=True, exist_ok=True)
+    columns = {"loss": loss, "gradient_norm": gradient_norm, "learning_rate": learning_rate,
+               "seconds": seconds}
+    others = {"gradient_norm": 0.5, "learning_rate": 1e-4, "seconds": 2.0}
+    with h5py.File(folder / "metrics.h5", "w") as file:
+        file.attrs.update({"format_version": 1, "title": f"{len(loss)} steps of a training"})
+        for name, values in columns.items():
+            if values is None:
+                values = np.full(len(loss), others[name])
+            file.create_dataset(name, data=np.asarray(values, np.float64), chunks=(len(loss),),
+                                fletcher32=True)
+        file["step"] = np.arange(len(loss), dtype=np.int32)
+
+
+def write_safetensors(path, tensors):
+    """tensors: name → float32 array."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    header, end = {"__metadata__": {"format": "pt"}}, 0
+    for name, values in tensors.items():
+        begin, end = end, end + values.nbytes
+        header[name] = {"dtype": "F32", "shape": list(values.shape), "data_offsets": [begin, end]}
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    path.write_bytes(struct.pack("<Q", len(text)) + text
+                     + b"".join(values.tobytes() for values in tensors.values()))
+
+
+def write_lora(folder, seed=0, blocks=2, rank=4, width=16):
+    """lora/pytorch_lora_weights.safetensors of random numbers."""
+    noise = np.random.default_rng(seed)
+    tensors = {}
+    for block in range(blocks):
+        for layer in ("to_q", "to_v"):
+            name = f"transformer.transformer_blocks.{block}.attn1.{layer}"
+            for matrix, shape in (("lora_A", (rank, width)), ("lora_B", (width, rank))):
+                tensors[f"{name}.{matrix}.weight"] = noise.standard_normal(shape, np.float32)
+    write_safetensors(folder / "lora/pytorch_lora_weights.safetensors", tensors)
+    return tensors
+
+
+def write_sample(folder, number, prompt="a square jumps", file="clips/000.mkv"):
+    """An encoded sample in cache/."""
+    (folder / "cache").mkdir(parents=True, exist_ok=True)
+    with h5py.File(folder / f"cache/{number:06}.h5", "w") as cached:
+        cached.create_dataset("latent_mean", data=np.zeros((3, 4, 8, 8), np.float32),
+                              chunks=(1, 4, 8, 8))
+        cached.attrs.update({"format_version": 1, "title": "a sample", "prompt": prompt,
+                             "file": file, "hash": "0123456789abcdef"})
+
+
+TRAINING = {"model.path": "inputs/demo_model", "data.path": "clips", "data.shuffle": "yes",
+            "train.method": "lora", "train.steps": "500", "train.batch": "2", "train.seed": "42",
+            "train.learning-rate": "1e-4", "train.clip": "1.0", "lora.rank": "8",
+            "lora.alpha": "4", "lora.targets": "to_q,to_k,to_v,to_out.0",
+            "trace.level": "stages"}
+
+
+def write_training(folder, steps=500, samples=3, options=None, status="complete", trace=True,
+                   seed=0):
+    """The whole output folder of a training, with a loss that falls."""
+    noise, step = np.random.default_rng(seed), np.arange(steps)
+    loss = (0.12 + 0.3 * np.exp(-step / 90)) * noise.lognormal(-0.1, 0.45, steps)
+    norm = (0.25 + 1.1 * np.exp(-step / 60)) * noise.lognormal(0, 0.3, steps)
+    rate = 1e-4 * np.minimum(1, step / 50) * 0.5 * (1 + np.cos(np.pi * step / 500))
+    took = 3.2 + 0.15 * noise.standard_normal(steps) + 5 * (step == 0)
+    write_metrics(folder, loss, norm, rate, took)
+    write_lora(folder, seed)
+    for number in range(samples):
+        write_sample(folder, number, f"a red square jumps, {number}", f"clips/{number:03}.mkv")
+    if trace:
+        write_trace(folder, 2, 300, 1)
+    lines = "".join(f"{key} = {value}\n" for key, value in (TRAINING | (options or {})).items())
+    write_index(folder, [], status=status, trace=trace, options=lines)
 
 
 if __name__ == "__main__":

@@ -19,6 +19,7 @@ def find(out, wanted):
         return out.parent, [out]
     folder = folder_of(out)
     job = Index.of(folder)
+    refuse_training(folder, job)
     found = complete(folder, job)
     if not found:
         fail(66, f"{folder}: no clip is complete in {folder / 'clips'}")
@@ -27,6 +28,13 @@ def find(out, wanted):
             fail(66, f"{folder}: no clip {number}; complete are {ranges(found)}")
     _report_missing(folder, job, found)
     return folder, [path for number, path in found.items() if not wanted or number in wanted]
+
+
+def refuse_training(folder, job):
+    """Ends the tool, which needs clips, if the job is a training. job: its index, or None."""
+    if job is not None and job.is_training:
+        fail(66, f"{folder}: is of a training, which makes no clips; reelmesh-report shows it, and "
+                 f"reelmesh run --model.lora {folder / 'lora'} makes clips with its LoRA")
 
 
 def name_of(path):

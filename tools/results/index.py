@@ -49,6 +49,18 @@ class Index:
             return cls(path)
 
     @property
+    def options(self):
+        """Those in effect: "section.key" → value."""
+        pairs = (line.split("=", 1) for line in str(self.attributes.get("options", "")).splitlines()
+                 if "=" in line)
+        return {key.strip(): value.strip() for key, value in pairs}
+
+    @property
+    def is_training(self):
+        """Whether the job trains (`reelmesh train`) and makes no clips."""
+        return any(key.startswith("train.") for key in self.options)
+
+    @property
     def status(self):
         """'unfinished' (running or killed), 'complete', 'stopped' or 'failed'."""
         return self.attributes.get("status", "")

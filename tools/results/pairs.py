@@ -46,7 +46,9 @@ def _name(a, b):
 
 def _numbered(path, number):
     folder = folder_of(path)
-    found = clips.complete(folder, Index.of(folder))
+    job = Index.of(folder)
+    clips.refuse_training(folder, job)
+    found = clips.complete(folder, job)
     if number not in found:
         complete = f"complete are {clips.ranges(found)}" if found else "none is complete"
         fail(66, f"{folder}: no clip {number}; {complete}")

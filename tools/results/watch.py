@@ -26,6 +26,7 @@ def follow(folder, make_viewer, pause=1.0, patience=10.0):
     sign, changed = None, time.monotonic()
     while True:
         job, told = Index.of(folder), _status(folder)
+        clips.refuse_training(folder, job)
         if viewer is None and (job or told):
             viewer = make_viewer(len(job.clips) if job else told["clips"])
         # In this order: a clip that is complete before the job ends is shown.

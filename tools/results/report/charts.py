@@ -8,6 +8,7 @@ import matplotlib
 import numpy as np
 
 from . import colours, memory
+from .units import plural
 
 matplotlib.use("svg")
 from matplotlib import pyplot, ticker  # noqa: E402
@@ -22,6 +23,7 @@ STYLE = {"svg.fonttype": "none", "font.size": 10, "axes.edgecolor": LINE, "axes.
          "axes.axisbelow": True, "text.color": INK, "legend.frameon": False,
          "axes.linewidth": 0.8, "legend.fontsize": 9, "savefig.transparent": True}
 SIZE = (5.6, 2.7)  # inches of 72 units
+BINS = 1200  # points of a line by step at most
 
 
 def _svg(figure, title, name):
@@ -68,6 +70,58 @@ def steps(samples, size, name):
         axes.set_ylabel("steps")
         axes.yaxis.set_major_locator(ticker.MaxNLocator(5, integer=True))
         return _svg(figure, f"Histogram of {len(values)} steps {size}", name)
+
+
+def by_step(values, mean, label, name, *, limit=None, wide=False):
+    """Values by step as a faint line, and a running mean (or None). label: of the values. limit: a
+    dashed line, if it is not far above them. Of many steps the faint line becomes the range of
+    values in each of BINS intervals. Returns the picture; None if no value is finite."""
+    finite = np.isfinite(values)
+    if not finite.any():
+        return None
+    top = float(np.quantile(values[finite], 0.995))  # single outliers do not flatten the rest
+    bottom = min(0.0, float(values[finite].min()))
+    top = max(top, np.nanmax(mean) if mean is not None and np.isfinite(mean).any() else top)
+    has_limit = limit is not None and limit < 3 * top
+    top = 1.06 * max(top, limit if has_limit else top) or 1.0
+    with matplotlib.rc_context(STYLE):
+        figure, axes = pyplot.subplots(
+            figsize=(1.3 * SIZE[0], 1.1 * SIZE[1]) if wide else SIZE, layout="constrained")
+        if mean is None:
+            _line(axes, values, color=ACCENT, linewidth=1.6)
+        else:
+            if len(values) > BINS:
+                edges = np.linspace(0, len(values), BINS + 1).astype(int)
+                parts = [part[np.isfinite(part)] for part in np.split(values, edges[1:-1])]
+                axes.fill_between(edges[:-1], *([function(part) if len(part) else np.nan
+                                                 for part in parts] for function in (min, max)),
+                                  color=ACCENT, alpha=0.25, linewidth=0)
+            else:
+                _line(axes, values, color=ACCENT, linewidth=0.8, alpha=0.4)
+            _line(axes, mean, color=ACCENT, linewidth=1.8)
+        if has_limit:
+            axes.axhline(limit, color=INK, linewidth=1, linestyle="dashed")
+        axes.set_xlim(0, max(1, len(values) - 1))
+        axes.set_ylim(bottom, top)
+        axes.set_xlabel("step")
+        axes.set_ylabel(label)
+        axes.xaxis.set_major_locator(ticker.MaxNLocator(7, integer=True))
+        axes.yaxis.set_major_formatter(ticker.FuncFormatter(lambda value, _: f"{value:g}"))
+        above = int((values[finite] > top).sum())
+        if above:
+            axes.annotate(f"{plural(above, 'step')} above", (1, 1), xycoords="axes fraction",
+                          ha="right", va="bottom", fontsize=9, color=FAINT)
+        return _svg(figure, f"{label} by step, {plural(len(values), 'step')}", name)
+
+
+def _line(axes, values, **style):
+    """A line through the finite values; of a single one, a dot."""
+    steps = np.arange(len(values))
+    if len(values) > BINS:  # the picture does not have so many points
+        steps = np.linspace(0, len(values) - 1, BINS).astype(int)
+    axes.plot(steps, np.where(np.isfinite(values), values, np.nan)[steps],
+              marker="o" if len(steps) == 1 else "", markersize=4, clip_on=len(steps) > 1,
+              **style)
 
 
 def memory_over_time(measured, row, place, name):

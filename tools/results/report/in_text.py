@@ -3,18 +3,21 @@ import textwrap
 
 from ..span_names import LANES, lanes
 from . import memory
+from .training_words import in_words
 from .units import (not_complete, number, percent, plural, provenance_in_words, rate, seconds,
                     size)
 
 WIDE = 100
 MAX_CLIPS, MAX_LINES = 40, 64  # rows of a table; beyond, a line says how many are left out
+HEIGHTS = "▁▂▃▄▅▆▇█"
 FULL, PARTS = "█", " ▏▎▍▌▋▊▉"
 FILL = {lanes.compute: "█", lanes.exchange: "▓", lanes.file: "▒", "waiting": "·"}
 
 
 def of(numbers):
     trace = numbers["trace"]
-    parts = [_head(numbers), _clips(numbers["clips"])]
+    training = numbers["training"]
+    parts = [_head(numbers), _training(training) if training else _clips(numbers["clips"])]
     if trace and trace["spans"]:
         parts += [_ranks(trace), _names(trace), _steps(trace), _operations(trace), _memory(trace),
                   _sent(trace)]
@@ -79,10 +82,11 @@ def stacked(shares, wide):
 def _head(numbers):
     job, clips = numbers["job"], numbers["clips"]
     machine = f"{plural(job['ranks'], 'rank')} on {plural(len(job['hosts']), 'host')}"
-    lines = [f"{job['folder']}: {job['status']}", "",
-             f"  clips   {number(clips['complete'])} of {number(clips['total'])} complete"
-             + "".join(f", {one}" for one in not_complete(clips)),
-             f"  size    {', '.join(job['sizes'][:4]) or '–'} (frames × height × width)",
+    made = [] if numbers["training"] else [
+        f"  clips   {number(clips['complete'])} of {number(clips['total'])} complete"
+        + "".join(f", {one}" for one in not_complete(clips)),
+        f"  size    {', '.join(job['sizes'][:4]) or '–'} (frames × height × width)"]
+    lines = [f"{job['folder']}: {job['status']}", "", *made,
              f"  time    {seconds(job['wall_seconds'])}, started {job['start']}",
              f"  ranks   {machine}" + (f", {', '.join(job['devices'])}" if job["devices"] else ""),
              f"  model   {job['model']}", f"  reelmesh {job['version']}"]
@@ -108,6 +112,22 @@ def _clips(clips):
             for clip in sorted(clips["items"], key=lambda clip: clip["state"] == "complete")]
     return _part("Clips", _table(["clip", "<state", "seed", "<size", "<prompt, or reason"], rows,
                                  MAX_CLIPS)) if rows else "The job has no clips."
+
+
+def _training(found):
+    lines = [textwrap.fill(f"{name:16} {value}", WIDE - 2, subsequent_indent=" " * 17,
+                           break_on_hyphens=False) for name, value in in_words(found)]
+    curve = found["loss"]["curve"]
+    if len(curve) > 1:
+        lines.append(f"{'loss over time':16} {_heights(curve)}")
+    return _part("Training", textwrap.indent("\n".join(lines), "  "))
+
+
+def _heights(values):
+    """A character for each value, as high as it is; a space for None."""
+    most = max((value for value in values if value is not None), default=0)
+    return "".join(" " if value is None else HEIGHTS[
+        max(0, round(value / most * len(HEIGHTS)) - 1) if most > 0 else 0] for value in values)
 
 
 def _ranks(trace):

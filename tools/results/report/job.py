@@ -1,4 +1,5 @@
-"""Everything in the output folder of a job except the trace: index, clips, what it does now."""
+"""Everything in the output folder of a job except the trace: index, clips, what a training has
+written, what it does now."""
 import dataclasses
 import datetime
 import math
@@ -11,6 +12,7 @@ from ..errors import fail
 from ..hdf5 import Damaged, attributes, dataset, opened, or_fail, present, read, text
 from ..index import Index
 from ..outputs import folder_of
+from .training import Training
 
 ALIVE = 60  # seconds: status.json is written every two; an older one is of a job that has ended
 # Settings of clips by their type.
@@ -31,7 +33,8 @@ class Clip:
 
 
 class Job:
-    """`problems`: messages about files that are damaged or not there; `exit_status` fits them."""
+    """`problems`: messages about files that are damaged or not there; `exit_status` fits them.
+    `training`: None of a job that makes clips."""
 
     def __init__(self, out):
         if not out.exists():
@@ -43,9 +46,10 @@ class Job:
         self.problems, self.exit_status = [], 0
         with or_fail(path):
             self.index = Index(path)
-        self.options = _options(self.index.attributes.get("options", ""))
+        self.options = self.index.options
         self.clips = [self._clip(number) for number in self._numbers()]
         self.now = self._now()
+        self.training = Training(self) if self.index.is_training else None
 
     def problem(self, path, error):
         self.problems.append(f"{path}: {error}")
@@ -131,9 +135,3 @@ def _settings(found):
                       and (kind is float or value == int(value)))
             settings[name] = kind(value) if number else text(str(value))
     return settings
-
-
-def _options(lines):
-    """`section.key = value` lines → dict."""
-    pairs = (line.split("=", 1) for line in str(lines).splitlines() if "=" in line)
-    return {key.strip(): value.strip() for key, value in pairs}

@@ -15,6 +15,7 @@ def of(job, trace, sums, extent, peaks):
     """trace, sums, extent: None without a trace. peaks: FLOP/s and byte/s of a rank given by the
     user, 0 where the trace says them."""
     return {"format_version": VERSION, "job": _job(job, trace, extent), "clips": _clips(job),
+            "training": job.training.numbers() if job.training else None,
             "trace": _trace(job, trace, sums, extent, peaks) if trace else None,
             "plan": job.index.attributes.get("plan", ""), "options": job.options,
             "provenance": _provenance(job), "problems": job.problems}

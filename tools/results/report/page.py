@@ -6,9 +6,9 @@ import pathlib
 import string
 
 from ..span_names import lanes
-from . import clip_cards, colours, timeline, trace_parts
+from . import clip_cards, colours, timeline, trace_parts, training_parts
 from .markup import section, table, text
-from .units import not_complete, number, percent, plural, provenance_in_words, seconds
+from .units import not_complete, number, percent, plain, plural, provenance_in_words, seconds
 
 HERE = pathlib.Path(__file__).resolve().parent
 STATUS = {"complete": ("good", "complete"), "running": ("busy", "running"),
@@ -20,7 +20,9 @@ def of(numbers, job, measured, media, folder):
     """The page as text. measured: see measured.py; media: see media.py; folder: of the page."""
     kinds = _kinds(measured) if measured.trace else []
     links = os.path.relpath(job.folder, folder)
-    sections = [("clips", "Clips", clip_cards.of(numbers, media, links))]
+    training = numbers["training"]
+    sections = (training_parts.of(training, job.training) if training else
+                [("clips", "Clips", clip_cards.of(numbers, media, links))])
     payload = ""
     if measured.trace:
         if measured.trace.count:
@@ -35,7 +37,8 @@ def of(numbers, job, measured, media, folder):
     digests = " ".join(f"'sha256-{_digest(one)}'" for one in (early, script))
     template = string.Template((HERE / "page.html").read_text())
     return template.substitute(
-        title=text(pathlib.Path(numbers["job"]["folder"]).name), digests=digests, early=early,
+        title=text(pathlib.Path(numbers["job"]["folder"]).name), first=sections[0][0],
+        digests=digests, early=early,
         style=(HERE / "page.css").read_text(), head=_head(numbers),
         links="".join(f'<a href="#{name}">{text(title)}</a>' for name, title, _ in sections),
         sections="".join(section(name, title, content) for name, title, content in sections),
@@ -59,15 +62,18 @@ def _kinds(measured):
 def _head(numbers):
     job, clips, trace = numbers["job"], numbers["clips"], numbers["trace"]
     kind, words = STATUS.get(job["status"], STATUS["unknown"])
-    figures = [(f'{number(clips["complete"])}<small> of {number(clips["total"])}</small>',
-                "clips complete"),
-               (seconds(job["wall_seconds"]), "wall time"),
-               (number(job["ranks"]),
-                f'{"rank" if job["ranks"] == 1 else "ranks"} on {plural(len(job["hosts"]), "host")}'
-                + (f', {text(", ".join(job["devices"]))}' if job["devices"] else "")),
-               (text(job["sizes"][0]) if job["sizes"] else "–",
-                "frames × height × width" + (f', and {len(job["sizes"]) - 1} more sizes'
-                                             if len(job["sizes"]) > 1 else ""))]
+    training = numbers["training"]
+    figures = _of_training(training) if training else [
+        (f'{number(clips["complete"])}<small> of {number(clips["total"])}</small>',
+         "clips complete")]
+    figures += [(seconds(job["wall_seconds"]), "wall time"),
+                (number(job["ranks"]),
+                 f'{"rank" if job["ranks"] == 1 else "ranks"} on {plural(len(job["hosts"]), "host")}'
+                 + (f', {text(", ".join(job["devices"]))}' if job["devices"] else ""))]
+    if not training:
+        figures.append((text(job["sizes"][0]) if job["sizes"] else "–",
+                        "frames × height × width" + (f', and {len(job["sizes"]) - 1} more sizes'
+                                                     if len(job["sizes"]) > 1 else "")))
     if trace and trace["ranks"]:
         busy = sum(rank["seconds"][lanes.compute] for rank in trace["ranks"])
         figures.append((percent(busy / (trace["seconds"] * len(trace["ranks"]))),
@@ -81,6 +87,19 @@ def _head(numbers):
             '<p class="facts">'
             + " · ".join(f"<span>{fact}</span>" for fact in facts if fact) + "</p>"
             + f'<dl class="figures">{tiles}</dl>{_notes(numbers)}{_now(job)}')
+
+
+def _of_training(found):
+    """Figures of a training: value and name."""
+    planned = ("" if found["planned_steps"] is None else
+               f'<small> of {number(found["planned_steps"])}</small>')
+    window = found["loss"]["window"]
+    figures = [(f'{number(found["steps"])}{planned}', "steps"),
+               (plain(found["loss"]["last"]),
+                f"loss, mean of the last {plural(window, 'step')}" if window > 1 else "loss")]
+    if found["clips_per_hour"] is not None:
+        figures.append((plain(found["clips_per_hour"]), "clips per hour"))
+    return figures
 
 
 def _notes(numbers):

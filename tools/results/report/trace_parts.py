@@ -18,10 +18,11 @@ def of(found, job, measured, kinds):
         return [("timeline", "Timeline", "<p class=empty>The trace has no spans yet.</p>")]
     return [("timeline", "Timeline", _timeline(found, measured, kinds)),
             ("stages", "Stages", _stages(found)), ("ranks", "Ranks", _ranks(found)),
-            ("steps", "Steps", _steps(found, job, measured.sums)),
+            # Those of a training are timed by its metrics.
+            *([] if job.training else [("steps", "Steps", _steps(found, job, measured.sums))]),
             ("operations", "Operations", _operations(found)),
             ("memory", "Memory", _memory(found, measured)),
-            ("sent", "Bytes sent", _sent(found))]
+            ("sent", "Bytes sent", _sent(found, job.training is None))]
 
 
 def _timeline(found, measured, kinds):
@@ -219,7 +220,7 @@ def _peaks(found):
             f'{table("Peaks of memory", columns, rows)}</details>')
 
 
-def _sent(found):
+def _sent(found, makes_clips):
     planned = any(one["planned"] is not None for one in found["step_bytes"])
     columns = [("rank", "number"), ("sent in all", "number"), ("steps", "number"),
                ("a step", "number"), ("min", "number"), ("max", "number"), ("plan", "number"),
@@ -234,7 +235,9 @@ def _sent(found):
         rows.append([str(rank["rank"]), size(rank["bytes_sent"]), *cells])
     total = sum(rank["bytes_sent"] for rank in found["ranks"])
     words = f'All ranks together sent {size(total)}.'
-    if not planned:
+    if not makes_clips:
+        pass  # the plan is of other steps
+    elif not planned:
         words += " job.h5 has no plan to compare with."
     elif all(one["ratio"] is None or abs(one["ratio"] - 1) < 5e-4 for one in found["step_bytes"]):
         words += " Each rank sent in a step what the plan says."

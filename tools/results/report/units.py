@@ -41,6 +41,15 @@ def percent(value):
     return f"{value * 100:.1f} %" if value < 0.0995 else f"{value * 100:.0f} %"
 
 
+def plain(value):
+    """A pure number: '0.0123', '1.0e-4', '1 234'; '–' for None."""
+    if value is None:
+        return "–"
+    if abs(value) >= 1000 and abs(value) < 1e6:
+        return number(round(value))
+    return f"{value:.4g}"
+
+
 def _scaled(value, units):
     if not value:
         return f"0 {units[0][0] if units[0][0] == 's' else units[-1][0]}"

@@ -1,0 +1,138 @@
+"""How a training goes: what its metrics, its options, its samples and its LoRA say."""
+import math
+
+import numpy as np
+
+from .. import training
+from ..hdf5 import Damaged
+
+MAX_WINDOW = 200  # steps of the running mean
+CURVE = 60  # points of the running mean in the numbers
+MAX_SAMPLES = 200  # of which prompt and video are read
+LARGEST = 1e100  # of a value; what is computed in float32 cannot reach it
+
+
+class Training:
+    """`values`: column → float64 [step], NaN in rows that are lost; all empty without metrics.h5.
+    `window`: steps of the running mean. Files that are damaged are noted in the job."""
+
+    def __init__(self, job):
+        self._job = job
+        self.values = {name: np.zeros(0) for name in training.COLUMNS}
+        path = training.metrics_of(job.folder)
+        if path.exists():
+            try:
+                self.values = training.metrics(job.folder)
+            except Damaged as error:
+                job.problem(path, error)
+        self.steps = len(self.values["loss"])
+        self.window = min(MAX_WINDOW, max(1, self.steps // 10))
+        self._samples = self._read_samples()
+
+    @property
+    def limit(self):
+        """train.clip; None: gradients are not limited, or job.h5 does not say."""
+        return _number(self._job.options.get("train.clip"))
+
+    def mean(self, name):
+        """Running mean of a column: of each step and those before it, `window` in all, without
+        values that are not finite. float64 [step]; NaN in the first window - 1 steps, and where no
+        value is finite."""
+        values = self.values[name]
+        finite = _is_finite(values)
+        sums = np.cumsum(np.concatenate([[0], np.where(finite, values, 0)]))
+        counts = np.cumsum(np.concatenate([[0], finite]))
+        count = counts[self.window:] - counts[:-self.window]
+        found = np.full(self.steps, np.nan)
+        found[self.window - 1:] = np.where(
+            count > 0, (sums[self.window:] - sums[:-self.window]) / np.maximum(1, count), np.nan)
+        return found
+
+    def numbers(self):
+        """Those that the page, the text and --json show; schema.json describes them."""
+        options = self._job.options
+        batch, planned = (_whole(options.get(name)) for name in ("train.batch", "train.steps"))
+        lost = training.lost(self.values)
+        means = self.mean("loss")[self.window - 1:]
+        norms = self._finite("gradient_norm")
+        rates = self._finite("learning_rate")
+        seconds = self._finite("seconds")
+        total = float(seconds.sum())
+        median = float(np.median(seconds)) if len(seconds) else None
+        left = max(0, planned - self.steps) if planned is not None else None
+        count = len(self._samples) if self._samples is not None else None
+        return {
+            "method": options.get("train.method", ""), "steps": self.steps,
+            "planned_steps": planned, "batch": batch,
+            "clips_seen": batch * self.steps if batch is not None else None,
+            "samples": None if count is None else {"count": count, "items": self._items},
+            "epochs": batch * self.steps / count if batch is not None and count else None,
+            "lost_steps": int(lost.sum()),
+            "not_finite_steps": int((~_is_finite(self.values["loss"]) & ~lost).sum()),
+            "loss": {"window": self.window, "first": _at(means, 0), "last": _at(means, -1),
+                     "lowest": float(np.nanmin(means)) if np.isfinite(means).any() else None,
+                     "curve": [_at(means, place) for place in np.linspace(
+                         0, len(means) - 1, min(CURVE, len(means))).astype(int)]},
+            "gradient_norm": {
+                "median": float(np.median(norms)) if len(norms) else None,
+                "max": float(norms.max()) if len(norms) else None, "limit": self.limit,
+                "limited": float((norms > self.limit).mean())
+                if len(norms) and self.limit is not None else None},
+            "learning_rate": {"max": float(rates.max()) if len(rates) else None,
+                              "last": _at(self.values["learning_rate"], -1)},
+            "step_seconds": {"median": median, **{
+                key: float(np.quantile(seconds, share)) if len(seconds) else None
+                for key, share in (("min", 0), ("p05", 0.05), ("p95", 0.95), ("max", 1))},
+                "total": total},
+            "clips_per_hour": 3600 * batch * len(seconds) / total if batch and total else None,
+            "seconds_left": left * median if left is not None and median is not None else None,
+            "lora": self._lora()}
+
+    def _finite(self, name):
+        return self.values[name][_is_finite(self.values[name])]
+
+    def _lora(self):
+        options, path = self._job.options, training.lora_of(self._job.folder)
+        rank = _whole(options.get("lora.rank"))
+        alpha = _number(options.get("lora.alpha"))
+        found = path.is_file()
+        return {"rank": rank, "alpha": rank if alpha is None else alpha,  # as the option's default
+                "targets": [one for one in options.get("lora.targets", "").split(",") if one],
+                "file": str(path.relative_to(self._job.folder)) if found else None,
+                "bytes": path.stat().st_size if found else None}
+
+    def _read_samples(self):
+        """Number → file of the encoded samples; those that are listed become self._items."""
+        self._items = []
+        if "data.cache" in self._job.options:
+            return None  # not in the job's folder, and perhaps also of other jobs
+        files = training.sample_files(self._job.folder)
+        for number, path in list((files or {}).items())[:MAX_SAMPLES]:
+            try:
+                self._items.append({"sample": number} | training.sample(path))
+            except Damaged as error:
+                self._job.problem(path, error)
+        return files
+
+
+def _is_finite(values):
+    return np.abs(values) < LARGEST
+
+
+def _at(values, place):
+    """The value at this place; None if there is none, or if it is not finite."""
+    return float(values[place]) if len(values) and _is_finite(values[place]) else None
+
+
+def _number(text):
+    """The value of an option; None without one, and for none."""
+    try:
+        found = float(text)
+    except (TypeError, ValueError):
+        return None
+    return found if math.isfinite(found) else None
+
+
+def _whole(text):
+    found = _number(text)
+    return int(found) if found is not None and 0 <= found < 2 ** 53 else None

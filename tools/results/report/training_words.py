@@ -1,0 +1,41 @@
+"""What is known of a training in words, for the page and the text."""
+from .units import number, percent, plain, plural, seconds, size
+
+
+def in_words(found):
+    """Yields (name, text). found: numbers of the training."""
+    loss, norm, rate = found["loss"], found["gradient_norm"], found["learning_rate"]
+    took, lora, samples = found["step_seconds"], found["lora"], found["samples"]
+    planned = "" if found["planned_steps"] is None else f' of {number(found["planned_steps"])}'
+    batch = "" if found["batch"] is None else f', {plural(found["batch"], "clip")} each'
+    yield "steps", number(found["steps"]) + planned + batch
+    if found["lost_steps"]:
+        yield "", f'{plural(found["lost_steps"], "step")} without values: the job was killed'
+    if found["not_finite_steps"]:
+        yield "", f'the loss of {number(found["not_finite_steps"])} steps is not finite'
+    if loss["last"] is not None or loss["first"] is not None:
+        of = f'means of {loss["window"]} steps' if loss["window"] > 1 else "of single steps"
+        yield "loss", (f'{plain(loss["first"])} at first, {plain(loss["last"])} at last, lowest '
+                       f'{plain(loss["lowest"])}; {of}')
+    if norm["median"] is not None:
+        limited = ("" if norm["limited"] is None else f'; above {plain(norm["limit"])}, and '
+                   f'scaled down to it, in {percent(norm["limited"])} of the steps')
+        yield "gradient norm", f'median {plain(norm["median"])}, max {plain(norm["max"])}{limited}'
+    if rate["max"] is not None:
+        yield "learning rate", f'up to {plain(rate["max"])}, {plain(rate["last"])} in the last step'
+    if took["median"] is not None:
+        yield "time of a step", (f'median {seconds(took["median"])}; 5 to 95 %: '
+                                 f'{seconds(took["p05"])} to {seconds(took["p95"])}')
+    if found["clips_per_hour"] is not None:
+        yield "clips per hour", plain(found["clips_per_hour"])
+    if found["seconds_left"]:
+        yield "steps left", f'{seconds(found["seconds_left"])} at this rate'
+    if samples is not None:
+        epochs = ("" if found["epochs"] is None else
+                  f', each used {plain(found["epochs"])} times on average')
+        yield "samples", f'{number(samples["count"])} encoded{epochs}'
+    alpha = f', alpha {plain(lora["alpha"])}' if lora["alpha"] is not None else ""
+    yield "LoRA", (f'rank {lora["rank"] if lora["rank"] is not None else "?"}{alpha}, of '
+                   f'{", ".join(lora["targets"]) or "?"}')
+    yield "file", (f'{lora["file"]}, {size(lora["bytes"])}' if lora["file"] else
+                   "no LoRA has been written yet")
