@@ -71,9 +71,9 @@ def clips(path_a, path_b):
                    if a[name].dtype != b[name].dtype or a[name].shape != b[name].shape]
         if not both:
             reasons.append("no dataset is in both")
-        with _naming(path_a):
+        with naming(path_a):
             found_a = attributes(a)
-        with _naming(path_b):
+        with naming(path_b):
             found_b = attributes(b)
         changed = {name: (found_a.get(name), found_b.get(name)) for name in REQUEST
                    if str(found_a.get(name)) != str(found_b.get(name))}
@@ -83,7 +83,7 @@ def clips(path_a, path_b):
 
 
 def _open(path):
-    with _naming(path):
+    with naming(path):
         file = opened(path)
         try:
             _check_arrays(file)
@@ -105,7 +105,7 @@ def _check_arrays(file):
 
 
 @contextlib.contextmanager
-def _naming(path):
+def naming(path):
     """Puts the file's name before the message of Damaged."""
     try:
         yield
@@ -124,14 +124,11 @@ def _arrays(name, a, b, path_a, path_b):
     step = 1 if video else max(1, BLOCK // row)
     squares, similarities = [], []
     for at in range(0, a.shape[0], step):
-        with _naming(path_a):
+        with naming(path_a):
             one = read(a, slice(at, at + step))
-        with _naming(path_b):
+        with naming(path_b):
             other = read(b, slice(at, at + step))
-        if one.dtype.kind == "f":
-            finite = np.nan_to_num(np.abs(one.astype(float)), posinf=0)
-            found.scale = max(found.scale or 0.0, float(finite.max()))
-        difference = _block(found, at, one, other)
+        difference = add_block(found, at, one, other)
         if video:
             square = 0.0 if difference is None else float((difference ** 2).mean())
             squares.append(square)
@@ -142,9 +139,12 @@ def _arrays(name, a, b, path_a, path_b):
     return found
 
 
-def _block(found, at, a, b):
-    """Adds a block that begins at index `at` of the first axis. The absolute differences; None if
-    the bits are the same."""
+def add_block(found, at, a, b):
+    """Adds a block that begins at index `at` of the first axis to a Difference. The absolute
+    differences; None if the bits are the same."""
+    if a.dtype.kind == "f" and a.size:
+        finite = np.nan_to_num(np.abs(a.astype(float)), posinf=0)
+        found.scale = max(found.scale or 0.0, float(finite.max()))
     bits = f"u{a.dtype.itemsize}"
     unequal = a.view(bits) != b.view(bits)
     count = int(np.count_nonzero(unequal))

@@ -4,6 +4,22 @@ import math
 
 from .clips import AXES
 
+FIGURES = ("values that differ", "largest", "relative", "mean")
+
+
+def figures(one):
+    """FIGURES of a Difference, as texts."""
+    return (f"{one.differing} of {math.prod(one.shape)}", f"{one.largest:.3g}",
+            "" if one.relative is None else f"{one.relative:.2g}", f"{one.mean:.3g}")
+
+
+def table(rows, left):
+    """Lines of rows of texts; the first `left` columns are aligned to the left."""
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    return ["  ".join(f"{cell:<{width}}" if i < left else f"{cell:>{width}}"
+                      for i, (cell, width) in enumerate(zip(row, widths))).rstrip()
+            for row in rows]
+
 
 class Report:
     """Gathers the comparisons of pairs of clips. `result`: 'same', 'different', 'not comparable' or
@@ -82,20 +98,13 @@ class Report:
         return f"first difference: {name}, {dataset}, {place}: {a} in A, {b} in B"
 
     def _table(self, most):
-        rows = [("clip", "dataset", "values that differ", "largest", "relative", "mean", "PSNR",
-                 "SSIM")]
+        rows = [("clip", "dataset", *FIGURES, "PSNR", "SSIM")]
         chosen = self._sorted()
         for name, compared in chosen[:most]:
             for dataset, one in compared.arrays.items():
                 if one.differing:
-                    rows.append((name, dataset, f"{one.differing} of {math.prod(one.shape)}",
-                                 f"{one.largest:.3g}",
-                                 "" if one.relative is None else f"{one.relative:.2g}",
-                                 f"{one.mean:.3g}", *_quality(one)))
-        widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-        lines = ["  ".join(f"{cell:<{width}}" if i < 2 else f"{cell:>{width}}"
-                           for i, (cell, width) in enumerate(zip(row, widths))).rstrip()
-                 for row in rows]
+                    rows.append((name, dataset, *figures(one), *_quality(one)))
+        lines = table(rows, 2)
         if others := chosen[most:]:
             lines.append(f"and {len(others)} more{_range(others)}")
         return lines
@@ -109,31 +118,32 @@ class Report:
             dataset, array = compared.first
             first = {"clip": name, "dataset": dataset,
                      **dict(zip(AXES[dataset], array.first)),
-                     "a": _number(array.values[0]), "b": _number(array.values[1])}
+                     "a": number(array.values[0]), "b": number(array.values[1])}
         return json.dumps({
             "result": self.result, "a": str(self._a), "b": str(self._b),
             "compared": self._compared, "same": self._compared - len(self._different),
             "different": len(self._different), "first": first,
             "notes": self._all_notes(),
             "not_comparable": [*self._lacking, *(f"{name}: {why}" for name, why in self._reasons)],
-            "clips": [{"clip": name, "datasets": {dataset: _as_json(one)
+            "clips": [{"clip": name, "datasets": {dataset: difference_as_json(one)
                                                   for dataset, one in compared.arrays.items()}}
                       for name, compared in self._sorted()]}, indent=1, ensure_ascii=False)
 
 
-def _as_json(one):
+def difference_as_json(one):
+    """A Difference."""
     found = {"shape": list(one.shape), "differing": one.differing,
-             "largest": _number(one.largest), "mean": _number(one.mean)}
+             "largest": number(one.largest), "mean": number(one.mean)}
     if one.relative is not None:
-        found["relative"] = _number(one.relative)
+        found["relative"] = number(one.relative)
     if one.first:
         found["first"] = list(one.first)
     if one.psnr is not None:
-        found |= {"psnr": _number(one.psnr), "ssim": one.ssim, "worst_frame": one.worst_frame}
+        found |= {"psnr": number(one.psnr), "ssim": one.ssim, "worst_frame": one.worst_frame}
     return found
 
 
-def _number(value):
+def number(value):
     """JSON has no NaN and no infinity: these become text."""
     return value if math.isfinite(value) else str(value)
 
