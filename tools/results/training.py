@@ -1,4 +1,4 @@
-"""Reads what a training has written: a row of metrics.h5 for each step, the LoRA, encoded samples."""
+"""Reads what a training has written: metrics.h5 with a row for each step, and encoded samples."""
 import numpy as np
 
 from .hdf5 import Damaged, attributes, dataset, opened, read

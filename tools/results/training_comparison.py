@@ -65,13 +65,14 @@ def of(a, b):
     counts = [0 if values is None else len(values["loss"]) for values in steps]
     if None not in steps:
         if counts[0] != counts[1]:
-            found.lacking.append(f"A has {counts[0]} steps and B {counts[1]}")
+            found.lacking.append(f"A has {counts[0]} steps and B {counts[1]}, so that their LoRAs "
+                                 "are of different steps")
         _compare_steps(found, *steps)
     paths = [training.lora_of(folder) for folder in folders]
     for side, path in zip("AB", paths):
         if not path.exists():
             found.lacking.append(f"{side} has no LoRA: no {path.name} in {path.parent.name}/")
-    if all(path.exists() for path in paths):
+    if all(path.exists() for path in paths) and (None in steps or counts[0] == counts[1]):
         _compare_tensors(found, *paths)
     return found
 

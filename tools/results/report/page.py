@@ -68,7 +68,8 @@ def _head(numbers):
          "clips complete")]
     figures += [(seconds(job["wall_seconds"]), "wall time"),
                 (number(job["ranks"]),
-                 f'{"rank" if job["ranks"] == 1 else "ranks"} on {plural(len(job["hosts"]), "host")}'
+                 f'{"rank" if job["ranks"] == 1 else "ranks"} on '
+                 + plural(len(job["hosts"]), "host")
                  + (f', {text(", ".join(job["devices"]))}' if job["devices"] else ""))]
     if not training:
         figures.append((text(job["sizes"][0]) if job["sizes"] else "–",

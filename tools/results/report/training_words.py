@@ -18,8 +18,8 @@ def in_words(found):
         yield "loss", (f'{plain(loss["first"])} at first, {plain(loss["last"])} at last, lowest '
                        f'{plain(loss["lowest"])}; {of}')
     if norm["median"] is not None:
-        limited = ("" if norm["limited"] is None else f'; above {plain(norm["limit"])}, and '
-                   f'scaled down to it, in {percent(norm["limited"])} of the steps')
+        limited = ("" if norm["limited"] is None else f'; scaled down to {plain(norm["limit"])} '
+                   f'in {percent(norm["limited"])} of the steps')
         yield "gradient norm", f'median {plain(norm["median"])}, max {plain(norm["max"])}{limited}'
     if rate["max"] is not None:
         yield "learning rate", f'up to {plain(rate["max"])}, {plain(rate["last"])} in the last step'
