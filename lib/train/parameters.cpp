@@ -116,7 +116,7 @@ void Parameters::add(const Tensor& gradient) {
   for (std::size_t i = 0; i < into.size(); ++i) into[i] += from[i];
 }
 
-double Parameters::gradient_norm(std::int64_t samples) const {
+double Parameters::gradient_norm_together(std::int64_t samples) const {
   // Scaled by a power of two, so that no square is out of range or lost in rounding.
   float largest = 0;
   bool finite = true;
@@ -158,7 +158,7 @@ void Parameters::update(std::int64_t step, double rate, double factor, std::int6
   std::ranges::fill(gradients_.span<float>(), 0.0F);
 }
 
-std::vector<LoraValues> Parameters::all() const {
+std::vector<LoraValues> Parameters::all_together() const {
   std::vector<Move> moves;
   std::vector<Tensor> sources, targets;
   for (const Matrix& matrix : matrices_) {

@@ -27,13 +27,13 @@ class Parameters {
   /// The norm of the gradients' sum divided by the number of samples, over all columns. Squares are
   /// added exactly, so that it does not depend on how columns are cut; NaN if there is one.
   /// Collective over the group.
-  double gradient_norm(std::int64_t samples) const;
+  double gradient_norm_together(std::int64_t samples) const;
   /// Updates the values by the mean of the gradients, and sets the sum to zero. step: from 0.
   /// factor: of clip_factor().
   void update(std::int64_t step, double rate, double factor, std::int64_t samples);
 
   /// All columns of all targets. Collective over the group.
-  std::vector<LoraValues> all() const;
+  std::vector<LoraValues> all_together() const;
 
   /// The state, for writing and reading: arrays over `world` that share the memory of this object.
   /// ranks: those of the world that have parts, in the order of `group`; each rank of a replica

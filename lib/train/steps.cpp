@@ -145,7 +145,7 @@ TrainingSample Steps::prepare(std::int64_t number, std::size_t& which) {
   return sample;
 }
 
-StepResult Steps::step(std::int64_t step) {
+StepResult Steps::step_together(std::int64_t step) {
   const trace::Scope scope(trace::spans::train_step);
   const auto replicas = std::ssize(samples_.planned.plan.roles.denoise);
   const std::int64_t elements = numel(clip_.latent_shape());
@@ -165,7 +165,7 @@ StepResult Steps::step(std::int64_t step) {
     if (own < batch) {
       std::size_t which = 0;
       const TrainingSample sample = prepare(first + own, which);
-      const SampleGradient computed = prepared_->gradient(sample);
+      const SampleGradient computed = prepared_->gradient_together(sample);
       const ops::ExactSum& squares = computed.squares;
       std::vector<std::int64_t> sums{squares.high, squares.middle, squares.low, squares.lost};
       const std::int64_t failed =
@@ -202,12 +202,12 @@ StepResult Steps::step(std::int64_t step) {
     for (const Tensor& of_sample : gradients) parameters_->add(of_sample);
   }
   result.loss /= static_cast<double>(batch);
-  result.gradient_norm = parameters_->gradient_norm(batch);
+  result.gradient_norm = parameters_->gradient_norm_together(batch);
   result.learning_rate = learning_rate(settings_, step);
   if (result.failed_sample >= 0) return result;
   parameters_->update(step, result.learning_rate, clip_factor(result.gradient_norm, settings_.clip),
                       batch);
-  use_values();
+  use_values_together();
   return result;
 }
 

@@ -30,13 +30,13 @@ class Steps {
   bool trains() const { return group_.member(); }  ///< whether this rank does
   /// Computes a step, from 0, and updates the parameters, unless a loss is not finite. Collective
   /// over all ranks that train.
-  StepResult step(std::int64_t step);
+  StepResult step_together(std::int64_t step);
   /// All values of all targets; on the ranks that train. Collective over each replica.
-  std::vector<LoraValues> values() const { return parameters_->all(); }
+  std::vector<LoraValues> values_together() const { return parameters_->all_together(); }
   const std::vector<LoraTarget>& targets() const { return model_->targets(); }
 
   /// What the model computes with from now on.
-  void use_values() { model_->set(parameters_->all()); }
+  void use_values_together() { model_->set(parameters_->all_together()); }
 
   // Collective over all ranks that train.
   void write_restart(const std::filesystem::path& output, std::int64_t step,

@@ -139,7 +139,7 @@ void Training::load() {
     if (job_.if_exists == IfExists::resume) {
       done_ = steps_->read_restart(job_.output, fingerprint_);
     }
-    steps_->use_values();
+    steps_->use_values_together();
   }
   done_ = world_.max(done_);
   if (done_ > 0) log::info("{} of {} steps were done before", done_, settings_.steps);
@@ -148,7 +148,7 @@ void Training::load() {
 
 void Training::write_lora() {
   if (!steps_->trains()) return;
-  const std::vector<LoraValues> values = steps_->values();
+  const std::vector<LoraValues> values = steps_->values_together();
   if (world_.rank() != 0) return;
   LoraToWrite lora{.rank = settings_.lora.rank,
                    .alpha = settings_.lora.alpha.value_or(static_cast<double>(settings_.lora.rank)),
@@ -185,7 +185,7 @@ Status Training::run() {
     if (!unsaved_) unsaved_.emplace();
     const double began = now();
     StepResult result;
-    if (steps_->trains()) result = steps_->step(step);
+    if (steps_->trains()) result = steps_->step_together(step);
     const double seconds = now() - began;
     const RestartSettings& restart = job_.restart;
     const std::int64_t next = step + 1;

@@ -2,7 +2,7 @@
 # against our own runtime in place of CUDA's, and kernels run on the host (lib/ops/cuda/README.md).
 # Its tests run in every build. The other folders of lib/ are linked as built for the program.
 set(rooms_with_devices tensor ops comm layout sampler)
-set(rooms_without_devices pipeline job store plan models media weights text base)  # in link order
+set(rooms_without_devices train pipeline job store plan models media weights text base)  # in link order
 set(emulated_lib "")
 foreach(room ${rooms_with_devices})
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/lib/${room}/*.cpp)

@@ -5,50 +5,21 @@
 
 #include "layout/relayout.hpp"
 #include "models/cogvideox/transformer_backward.hpp"
-#include "models/reference.hpp"
-#include "weights/lora.hpp"
+#include "train/reference.hpp"
 
 namespace reelmesh::test {
 
-inline Tensor transposed(const Tensor& x) {
-  Tensor out = Tensor::empty({x.shape(1), x.shape(0)}, DType::float32);
-  for (std::int64_t i = 0; i < x.shape(0); ++i) {
-    for (std::int64_t j = 0; j < x.shape(1); ++j) {
-      out.data<float>()[j * x.shape(0) + i] = x.data<float>()[i * x.shape(1) + j];
-    }
-  }
-  return out;
-}
-
 /// What PyTorch's run gave of a case: "sincos", "rotary_ff", …
-struct GradientCase {
-  explicit GradientCase(const std::string& case_name)
-      : name("gradients." + case_name + "."),
-        folder(data_folder() / "cogvideox" / "training"),
-        results(SafetensorsFile::open(folder / "reference.safetensors")),
-        facts(parse_json(read_text(folder / "reference.json", 1 << 20), "reference.json")
-                  .at("gradients")
-                  .at(case_name)),
-        reference(facts.at("kind").get<std::string>()),
-        lora(Lora::open(folder / facts.at("lora").get<std::string>())) {}
+struct GradientCase : TrainingReference {
+  explicit GradientCase(const std::string& name) : TrainingReference("gradients", name) {}
 
-  Tensor get(const std::string& tensor) const {
-    return results.load(name + tensor, DType::float32);
-  }
   LoraValues values(const std::string& module) const {
     const LoraModule& found = lora.modules().at(module);
     return {lora.file().load(found.down, DType::float32),
-            transposed(lora.file().load(found.up, DType::float32))};
+            train::transposed(lora.file().load(found.up, DType::float32))};
   }
   /// Whether layers of the feed-forward network have LoRAs, too.
   bool has_feed_forward() const { return lora.modules().contains("transformer_blocks.0.ff.net.2"); }
-
-  std::string name;
-  std::filesystem::path folder;
-  SafetensorsFile results;
-  nlohmann::json facts;
-  Reference reference;
-  Lora lora;
 };
 
 /// Who computes the gradients of a case, and how.
@@ -116,7 +87,7 @@ inline CaseGradient gradient_of(const GradientCase& c, const GradientRun& run) {
       .target = own_part(target, boxes),
       .text = own_part(text, task.layout.text.with_axis(1, 1).with_axis(2, config.text_channels))
                   .to(run.dtype)};
-  const SampleGradient own = prepared->gradient(sample);
+  const SampleGradient own = prepared->gradient_together(sample);
 
   CaseGradient result;
   std::vector<std::int64_t> squares{own.squares.high, own.squares.middle, own.squares.low,
@@ -150,7 +121,8 @@ inline void expect_reference(const CaseGradient& found, const GradientCase& c, d
     const std::string name = "gradient." + found.modules[t];
     const Tensor down = c.get(name + ".lora_A.weight"), up = c.get(name + ".lora_B.weight");
     EXPECT_LT(relative_error(found.gradients[t].down, down), tolerance) << found.modules[t];
-    EXPECT_LT(relative_error(found.gradients[t].up, transposed(up)), tolerance) << found.modules[t];
+    EXPECT_LT(relative_error(found.gradients[t].up, train::transposed(up)), tolerance)
+        << found.modules[t];
   }
 }
 

@@ -92,10 +92,10 @@ class Training {
       trained.steps.resize(std::size_t(job.train->steps));
       return trained;
     }
-    steps.use_values();
-    for (std::int64_t i = 0; i < job.train->steps; ++i) trained.steps.push_back(steps.step(i));
+    steps.use_values_together();
+    for (std::int64_t i = 0; i < job.train->steps; ++i) trained.steps.push_back(steps.step_together(i));
     trained.targets = steps.targets();
-    trained.values = steps.values();
+    trained.values = steps.values_together();
     return trained;
   }
 

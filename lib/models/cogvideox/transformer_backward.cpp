@@ -63,7 +63,7 @@ class CogVideoXGradients final : public Trainable::Prepared {
   }
 
   const TokenColumns& columns() const override { return columns_; }
-  SampleGradient gradient(const TrainingSample& sample) override;
+  SampleGradient gradient_together(const TrainingSample& sample) override;
 
  private:
   using Block = CogVideoXTransformer::Block;
@@ -77,9 +77,7 @@ class CogVideoXGradients final : public Trainable::Prepared {
   };
 
   std::int64_t all() const { return placement_.all_tokens(); }
-  std::int64_t texts() const {
-    return own_box(placement_.text(), placement_.group()).numel();
-  }
+  std::int64_t texts() const { return own_box(placement_.text(), placement_.group()).numel(); }
   ops::FirstTokens first_tokens() const { return {texts(), video_chunks}; }
   float eps() const { return static_cast<float>(model_.config_.norm_eps); }
   Tensor product(const ops::Linear& layer, const Tensor& x) const {
@@ -113,8 +111,8 @@ Tensor CogVideoXGradients::forward(const TrainingSample& sample, const Tensor& t
                                    std::vector<Kept>& kept) const {
   const Device device = model_.device();
   const Tensor latents = sample.latents.on(device);
-  Tensor z = model_.embed_tokens(placement_, {&latents, 1}, sample.text.on(device), {},
-                                 Blocks::compute);
+  Tensor z =
+      model_.embed_tokens(placement_, {&latents, 1}, sample.text.on(device), {}, Blocks::compute);
   const std::vector<Block>& blocks = model_.blocks_;
   CogVideoXTransformer::Modulated input;
   for (std::size_t i = 0; i < blocks.size(); ++i) {
@@ -251,8 +249,8 @@ void CogVideoXGradients::block_backward(const Block& block, bool first, const Ke
   attended.q = rotated(attended.raw_q, block.query_norm);
   attended.k = rotated(attended.raw_k, block.key_norm);
   const float scale = 1.0F / std::sqrt(static_cast<float>(config.head_channels));
-  attended.forward = ops::attention_forward(attended.q, attended.k, attended.v, scale,
-                                            model_.numerics());
+  attended.forward =
+      ops::attention_forward(attended.q, attended.k, attended.v, scale, model_.numerics());
   const Tensor of_heads = attended.forward.out.reshape(
       {attended.q.shape(0), attended.q.shape(2) * attended.q.shape(3)});
   const Tensor attention = columns_.to_tokens(of_heads, d).reshape({tokens, 1, d});
@@ -271,17 +269,16 @@ void CogVideoXGradients::block_backward(const Block& block, bool first, const Ke
     if (down != nullptr) {
       const Tensor hidden = ops::gelu_tanh(features.result);
       const Tensor d_hidden = down->hidden_gradient(d_change, rows);
-      collect(*down, columns_.to_columns(as_rows(hidden)),
-              {columns_.to_columns(as_rows(d_change))}, down->hidden(hidden, rows), d_hidden,
-              result);
+      collect(*down, columns_.to_columns(as_rows(hidden)), {columns_.to_columns(as_rows(d_change))},
+              down->hidden(hidden, rows), d_hidden, result);
       down->add_input_gradient(d_hidden, d_features, rows);
     }
     ops::gelu_tanh_backward(features.result, d_features);
     Tensor d_normed = product(back.up, d_features);
     if (up != nullptr) {
       const Tensor d_hidden = up->hidden_gradient(d_features, rows);
-      collect(*up, columns_.to_columns(as_rows(normed)),
-              {columns_.to_columns(as_rows(d_features))}, features.hidden, d_hidden, result);
+      collect(*up, columns_.to_columns(as_rows(normed)), {columns_.to_columns(as_rows(d_features))},
+              features.hidden, d_hidden, result);
       up->add_input_gradient(d_hidden, d_normed, rows);
     }
     ops::layer_norm_backward(z, block.norm2.weight, eps(), modulation2, d_normed, dz);
@@ -297,10 +294,9 @@ void CogVideoXGradients::block_backward(const Block& block, bool first, const Ke
             result);
     out->add_input_gradient(d_hidden, d_attention, rows);
   }
-  ops::AttentionGradients gradients =
-      ops::attention_backward(attended.q, attended.k, attended.v, attended.forward,
-                              heads(columns_.to_columns(as_rows(d_attention))), scale,
-                              model_.numerics());
+  ops::AttentionGradients gradients = ops::attention_backward(
+      attended.q, attended.k, attended.v, attended.forward,
+      heads(columns_.to_columns(as_rows(d_attention))), scale, model_.numerics());
   d_attention = {};
   attended.q = attended.k = attended.v = {};
   attended.forward = {};
@@ -339,11 +335,10 @@ void CogVideoXGradients::block_backward(const Block& block, bool first, const Ke
   ops::layer_norm_backward(kept.z, block.norm1.weight, eps(), modulation1, d_input, dz);
 }
 
-SampleGradient CogVideoXGradients::gradient(const TrainingSample& sample) {
+SampleGradient CogVideoXGradients::gradient_together(const TrainingSample& sample) {
   SampleGradient result;
   result.gradients.resize(targets_);
-  const Tensor time =
-      model_.time_embedding(model_.embed(static_cast<double>(sample.timestep)));
+  const Tensor time = model_.time_embedding(model_.embed(static_cast<double>(sample.timestep)));
   std::vector<Kept> kept;
   Tensor dz;
   {
@@ -361,8 +356,7 @@ SampleGradient CogVideoXGradients::gradient(const TrainingSample& sample) {
 }
 
 std::vector<BlockAdapters> CogVideoXTrainable::make_adapters(const CogVideoXConfig& config,
-                                                             DType dtype,
-                                                             const Checkpoint& weights,
+                                                             DType dtype, const Checkpoint& weights,
                                                              const LoraShape& lora) {
   const std::int64_t d = config.channels();
   std::vector<BlockAdapters> blocks(static_cast<std::size_t>(config.layers));

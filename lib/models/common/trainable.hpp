@@ -45,7 +45,7 @@ class Trainable {
     Prepared(const Prepared&) = delete;
     Prepared& operator=(const Prepared&) = delete;
     /// Collective over the group.
-    virtual SampleGradient gradient(const TrainingSample& sample) = 0;
+    virtual SampleGradient gradient_together(const TrainingSample& sample) = 0;
     /// Which columns of the gradients each rank of the group has.
     virtual const TokenColumns& columns() const = 0;
   };
@@ -58,7 +58,8 @@ class Trainable {
   virtual Device device() const = 0;
   /// In the order of the model's layers.
   virtual const std::vector<LoraTarget>& targets() const = 0;
-  /// What the targets compute with from now on: all columns. Must be called before gradient().
+  /// What the targets compute with from now on: all columns. Must be called before
+  /// gradient_together().
   virtual void set(std::span<const LoraValues> values) = 0;
   /// task.branches is 1. The model must outlive the result. Collective over task.group.
   virtual std::unique_ptr<Prepared> prepare(const DenoiseTask& task) const = 0;
