@@ -445,7 +445,9 @@ TEST_F(Options, EveryJobFileOfTheProjectParses) {
   std::set<std::string> seen;
   for (const auto& entry : std::filesystem::directory_iterator("inputs")) {
     if (entry.path().extension() != ".cfg") continue;
-    seen.insert(entry.path().filename().string());
+    const std::string name = entry.path().filename().string();
+    if (name.ends_with("-lora.cfg")) continue;  // of trainings: train_options_test.cpp
+    seen.insert(name);
     const std::string error = error_of([&] {
       const Job job = parse({"--config", entry.path().string(), "--model.path", "m"});
       EXPECT_FALSE(job.clips.empty()) << entry.path();

@@ -70,6 +70,21 @@ TEST_F(TrainOptions, DefaultsAreThoseOfTrainSettings) {
   EXPECT_EQ(found.reproducible, plain.reproducible);
 }
 
+TEST_F(TrainOptions, EveryJobFileOfTheProjectParses) {
+  std::filesystem::current_path(REELMESH_SOURCE);
+  int count = 0;
+  for (const auto& entry : std::filesystem::directory_iterator("inputs")) {
+    const std::string path = entry.path().string();
+    if (!path.ends_with("-lora.cfg")) continue;
+    ++count;
+    const TrainSettings train = *parse({"--config", path}).train;
+    EXPECT_TRUE(train.data.height && train.data.width && train.data.frames && train.data.fps)
+        << path;
+    EXPECT_GT(train.steps, 0) << path;
+  }
+  EXPECT_GE(count, 1);
+}
+
 TEST_F(TrainOptions, ReadsEveryKey) {
   write("train.cfg",
         "[model]\npath = m\n[output]\npath = o\nif-exists = resume\n"

@@ -85,6 +85,16 @@ class Scripts(unittest.TestCase):
             for pair in (["--model.path", "/models/small"], ["--output.if-exists", "resume"]):
                 self.assertEqual(arguments[arguments.index(pair[0]):][:2], pair, script)
 
+    def test_the_subcommand(self):
+        for script in SCRIPTS:
+            self.run_script(script, DATA="/data/videos")
+            arguments = (self.folder / "srun.args").read_text().splitlines()
+            trains = script.name == "train.sbatch"
+            self.assertEqual("train" in arguments, trains, script)
+            self.assertEqual("run" in arguments, not trains, script)
+            self.assertEqual(["--data.path", "/data/videos"] == arguments[
+                arguments.index("--config") - 2:arguments.index("--config")], trains, script)
+
     def test_only_status_75_queues_the_job_again(self):
         for script in SCRIPTS:
             job = "7_1" if script.name == "array.sbatch" else "7"
@@ -119,13 +129,15 @@ class Scripts(unittest.TestCase):
                 self.assertEqual((status, bool(calls)), (75, queued), said)
 
     def test_a_long_start_without_progress_is_the_last(self):
-        save = 'output=${*: -1}; mkdir -p "$output/restart"; date >"$output/restart/000000.h5"'
+        save, encode = (f'output=${{*: -1}}; mkdir -p "$output/{name}"; date >"$output/{name}"/0.h5'
+                        for name in ("restart", "cache"))
         for script in SCRIPTS:
             output = self.output / "b.txt" if script.name == "array.sbatch" else self.output
             # As if 10 minutes had passed.
             late = self.folder / script.name
             late.write_text(script.read_text().replace("set -euo", "SECONDS=600\nset -euo"))
-            for does, queued in (("", False), (save, True), (save, True), ("", False)):
+            for does, queued in (("", False), (save, True), (save, True), (encode, True),
+                                 ("", False)):
                 status, said, calls = self.run_script(late, str(output), SRUN_STATUS="75",
                                                       SRUN_DOES=does)
                 self.assertEqual((status, bool(calls)), (75, queued), said)
