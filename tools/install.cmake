@@ -28,7 +28,8 @@ endforeach()
 # Inputs, and pages for users in the places where links between them lead.
 install(DIRECTORY inputs/demo_model inputs/demo_image_model DESTINATION ${share}/inputs)
 install(FILES inputs/demo_heldout.txt inputs/demo_prompts.txt inputs/prompts.txt inputs/prompts.jsonl
-        inputs/demo.png inputs/demo_picture.png inputs/demo_cache.png DESTINATION ${share}/inputs)
+        inputs/demo.png inputs/demo_picture.png inputs/demo_cache.png
+        inputs/demo_train.png DESTINATION ${share}/inputs)
 install(DIRECTORY tools/images DESTINATION ${share}/tools)
 foreach(page README.md app/README.md inputs/README.md jobs/README.md jobs/clusters.md
         lib/media/README.md lib/models/opensora/README.md lib/ops/cuda/README.md

@@ -249,8 +249,9 @@ std::vector<Option> train_options() {
        "0", Effect::no_bits, set_integer<&T::save_every, 0, max_steps>},
       changes_bits<&T::reproducible>(
           "train.reproducible", "YES|NO",
-          "same bits for every layout. no: gradients may be added in another order where that is "
-          "faster",
+          "gradients are added in the order of the clips, with the same bits on any number of "
+          "replicas; otherwise each replica adds those of its own clips first, which takes one "
+          "exchange for a step instead of one for each of its clips",
           "yes", set_switch<&T::reproducible>)};
 }
 

@@ -110,11 +110,13 @@ Tensor Parameters::flat(const std::vector<LoraValues>& gradient) const {
   return all;
 }
 
-void Parameters::add(const Tensor& gradient) {
+void add_to(Tensor& sum, const Tensor& gradient) {
   const std::span<const float> from = gradient.span<float>();
-  const std::span<float> into = gradients_.span<float>();
+  const std::span<float> into = sum.span<float>();
   for (std::size_t i = 0; i < into.size(); ++i) into[i] += from[i];
 }
+
+void Parameters::add(const Tensor& gradient) { add_to(gradients_, gradient); }
 
 double Parameters::gradient_norm_together(std::int64_t samples) const {
   // Scaled by a power of two, so that no square is out of range or lost in rounding.

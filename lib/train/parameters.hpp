@@ -10,6 +10,9 @@ namespace reelmesh::train {
 /// B [out, rank] as LoraValues::up, and back. float32, on the host.
 Tensor transposed(const Tensor& x);
 
+/// sum += gradient: float32 on the host, of one shape.
+void add_to(Tensor& sum, const Tensor& gradient);
+
 class Parameters {
  public:
   /// A uniform within ±1/√in, B zero, or both as in settings.lora.init; the same values for every

@@ -145,11 +145,27 @@ TrainingSample Steps::prepare(std::int64_t number, std::size_t& which) {
   return sample;
 }
 
+// Adds the gradients of the first `count` replicas, in their order: this rank's columns.
+void Steps::add_of_peers_together(const Tensor& own, std::int64_t count) {
+  std::vector<Tensor> gradients(static_cast<std::size_t>(count));
+  std::vector<comm::Message> sends, receives;
+  for (int peer = 0; peer < peers_.size(); ++peer) {
+    if (peer != peers_.rank() && peers_.rank() < count) sends.push_back({peer, own});
+    if (peer >= count) continue;
+    Tensor& from = gradients[static_cast<std::size_t>(peer)];
+    from = peer == peers_.rank() ? own : Tensor::empty({parameters_->size()}, DType::float32);
+    if (peer != peers_.rank()) receives.push_back({peer, from});
+  }
+  peers_.exchange(sends, receives);
+  for (const Tensor& gradient : gradients) parameters_->add(gradient);
+}
+
 StepResult Steps::step_together(std::int64_t step) {
   const trace::Scope scope(trace::spans::train_step);
   const auto replicas = std::ssize(samples_.planned.plan.roles.denoise);
   const std::int64_t elements = numel(clip_.latent_shape());
   StepResult result;
+  Tensor own_sum;  // of this replica's gradients, if their order does not matter
   const std::int64_t first = step * settings_.batch, batch = settings_.batch;
   for (std::int64_t round = 0; round < batch; round += replicas) {
     const std::int64_t own = round + static_cast<std::int64_t>(replica_);
@@ -161,7 +177,7 @@ StepResult Steps::step_together(std::int64_t step) {
       int failed_rank;
     };
     Facts facts{0, 0, 0, -1};
-    Tensor gradient;
+    Tensor gradient;  // of this replica's sample, if it has one
     if (own < batch) {
       std::size_t which = 0;
       const TrainingSample sample = prepare(first + own, which);
@@ -175,8 +191,6 @@ StepResult Steps::step_together(std::int64_t step) {
       facts = {all.value() / static_cast<double>(elements), static_cast<std::int64_t>(which),
                sample.timestep, failed > 0 ? world_.size() - static_cast<int>(failed) : -1};
       gradient = parameters_->flat(computed.gradients);
-    } else {
-      gradient = Tensor::empty({parameters_->size()}, DType::float32);
     }
     const std::vector<Facts> of_all = comm::all_gather_value(peers_, facts);
     for (std::int64_t i = 0; i < in_round; ++i) {
@@ -187,24 +201,20 @@ StepResult Steps::step_together(std::int64_t step) {
       result.timestep = found.timestep;
       result.failed_rank = found.failed_rank;
     }
-    // Every rank gets the gradients of its columns from all replicas, and adds them in order.
-    std::vector<Tensor> gradients(static_cast<std::size_t>(in_round));
-    std::vector<comm::Message> sends, receives;
-    for (int peer = 0; peer < peers_.size(); ++peer) {
-      if (peer != peers_.rank() && own < batch) sends.push_back({peer, gradient});
-      if (peer >= in_round) continue;
-      Tensor& from = gradients[static_cast<std::size_t>(peer)];
-      from =
-          peer == peers_.rank() ? gradient : Tensor::empty({parameters_->size()}, DType::float32);
-      if (peer != peers_.rank()) receives.push_back({peer, from});
+    if (settings_.reproducible) {
+      add_of_peers_together(gradient, in_round);
+    } else if (own < batch) {
+      if (own_sum.empty()) own_sum = Tensor::zeros(gradient.shape(), DType::float32);
+      add_to(own_sum, gradient);
     }
-    peers_.exchange(sends, receives);
-    for (const Tensor& of_sample : gradients) parameters_->add(of_sample);
+  }
+  if (!settings_.reproducible) {
+    add_of_peers_together(own_sum, std::min<std::int64_t>(replicas, batch));
   }
   result.loss /= static_cast<double>(batch);
   result.gradient_norm = parameters_->gradient_norm_together(batch);
   result.learning_rate = learning_rate(settings_, step);
-  if (result.failed_sample >= 0) return result;
+  if (result.failed_sample >= 0 || !std::isfinite(result.gradient_norm)) return result;
   parameters_->update(step, result.learning_rate, clip_factor(result.gradient_norm, settings_.clip),
                       batch);
   use_values_together();

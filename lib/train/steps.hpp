@@ -19,7 +19,8 @@ struct StepResult {
 
 /// The replicas, each a group of ranks with the model. Sample i of a batch is computed by replica i
 /// mod replicas; gradients are added in the order of samples, so that sums do not depend on the
-/// number of replicas.
+/// number of replicas: with settings.reproducible. Otherwise each replica adds its own first, and
+/// there is one exchange of gradients in a step instead of one for each of its samples.
 class Steps {
  public:
   /// files: of all samples, as cached_samples() gives them. samples, files and settings must
@@ -28,7 +29,8 @@ class Steps {
         const TrainSettings& settings, const pipeline::Computing& computing);
 
   bool trains() const { return group_.member(); }  ///< whether this rank does
-  /// Computes a step, from 0, and updates the parameters, unless a loss is not finite. Collective
+  /// Computes a step, from 0, and updates the parameters, unless a loss or the norm of the gradient
+  /// is not finite. Collective
   /// over all ranks that train.
   StepResult step_together(std::int64_t step);
   /// All values of all targets; on the ranks that train. Collective over each replica.
@@ -46,6 +48,7 @@ class Steps {
 
  private:
   std::vector<int> ranks_of(std::size_t replica) const;
+  void add_of_peers_together(const Tensor& own, std::int64_t count);
   TrainingSample prepare(std::int64_t number, std::size_t& which);
 
   const comm::Group& world_;

@@ -167,6 +167,10 @@ void Training::save(std::int64_t step) {
 }
 
 void Training::refuse(const StepResult& step, std::int64_t number) const {
+  require(step.failed_sample >= 0, Status::data,
+          "step {}: the norm of the gradient is not finite, the loss is {}; what was saved before "
+          "is kept",
+          number, step.loss);
   const UsableSample& sample = samples_.usable[static_cast<std::size_t>(step.failed_sample)];
   fail(Status::data,
        "step {}: the loss of {} ({}), at timestep {}, is not finite, found first on rank {}; what "
@@ -192,7 +196,8 @@ Status Training::run() {
     bool due = restart.every_steps > 0 && next % restart.every_steps == 0;
     due = due || (settings_.save_every > 0 && next % settings_.save_every == 0);
     due = due || (restart.every_seconds > 0 && now() - saved_at >= restart.every_seconds);
-    std::vector<std::int64_t> votes{stop::cause(), due ? 1 : 0, result.failed_sample + 1};
+    const bool failed = result.failed_sample >= 0 || !std::isfinite(result.gradient_norm);
+    std::vector<std::int64_t> votes{stop::cause(), due ? 1 : 0, failed ? 1 : 0};
     world_.max(votes);
     if (votes[2] > 0) {
       comm::run_on_first_rank(world_, [&] { refuse(result, step); });
