@@ -13,19 +13,23 @@ struct Name {
   std::string_view subfolder;
   std::string_view name;  // '#' stands for six digits or more
   JobFile kind;
-  bool renamed;  // it is a NewFile, with a temporary name at first
+  bool renamed;                                   // it is a NewFile, with a temporary name at first
+  std::optional<Product> product = std::nullopt;  // jobs that write it; empty: all
 };
 
-constexpr std::array<Name, 13> names{
+constexpr std::array<Name, 16> names{
     {{"", ".lock", JobFile::lock, false},
      {"", "job.h5", JobFile::index, true},
      {"", "trace.h5", JobFile::result, true},
      {"", "status.json", JobFile::status, true},
-     {"", "metrics.h5", JobFile::result, true},
-     {"lora", "pytorch_lora_weights.safetensors", JobFile::result, true},
-     {"clips", "#.h5", JobFile::result, true},
-     {"restart", "#.h5", JobFile::restart, true},
-     {"restart", "training.h5", JobFile::restart, true},
+     {"", "metrics.h5", JobFile::result, true, Product::lora},
+     {"lora", "pytorch_lora_weights.safetensors", JobFile::result, true, Product::lora},
+     {"cache", "#.h5", JobFile::cache, true, Product::lora},
+     {"cache", "#.text.h5", JobFile::cache, true, Product::lora},
+     {"cache", "empty.h5", JobFile::cache, true, Product::lora},
+     {"clips", "#.h5", JobFile::result, true, Product::clips},
+     {"restart", "#.h5", JobFile::restart, true, Product::clips},
+     {"restart", "training.h5", JobFile::restart, true, Product::lora},
      {"trace", "#.rank", JobFile::trace_part, false},
      {"trace", "#.spans", JobFile::trace_part, false},
      {"trace", "#.messages", JobFile::trace_part, false},
@@ -40,6 +44,18 @@ bool matches(std::string_view name, std::string_view pattern) {
 bool is_own_folder(const fs::path& path) { return fs::is_directory(fs::symlink_status(path)); }
 
 }  // namespace
+
+std::optional<fs::path> file_of_other_product(const fs::path& folder, Product product) {
+  for (const fs::path& file : job_files(folder, {JobFile::result, JobFile::restart})) {
+    const fs::path place = file.lexically_relative(folder);
+    const auto own = std::ranges::find_if(names, [&](const Name& name) {
+      return name.subfolder == place.parent_path().string() &&
+             matches(place.filename().string(), name.name);
+    });
+    if (own != names.end() && own->product.value_or(product) != product) return place;
+  }
+  return std::nullopt;
+}
 
 JobFile job_file_kind(std::string_view subfolder, const std::string& name) {
   for (const Name& own : names) {
@@ -68,7 +84,7 @@ std::vector<fs::path> job_files(const fs::path& folder, std::initializer_list<Jo
 
 void remove_job_files(const fs::path& folder, std::initializer_list<JobFile> kinds) {
   for (const fs::path& file : job_files(folder, kinds)) fs::remove(file);
-  for (const char* subfolder : {"lora", "restart", "trace"}) {
+  for (const char* subfolder : {"cache", "lora", "restart", "trace"}) {
     std::error_code ignored;  // it has other files, or is the root of another file system
     if (is_own_folder(folder / subfolder)) fs::remove(folder / subfolder, ignored);
   }

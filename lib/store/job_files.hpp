@@ -3,6 +3,7 @@
 #include <array>
 #include <filesystem>
 #include <initializer_list>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -14,6 +15,7 @@ enum class JobFile {
   lock,        ///< .lock
   index,       ///< job.h5
   result,      ///< trace.h5, clips/NNNNNN.h5, metrics.h5, lora/pytorch_lora_weights.safetensors
+  cache,       ///< cache/NNNNNN.h5, cache/NNNNNN.text.h5, cache/empty.h5
   restart,     ///< restart/NNNNNN.h5, restart/training.h5
   status,      ///< status.json
   trace_part,  ///< trace/NNNNNN.rank, …
@@ -21,18 +23,26 @@ enum class JobFile {
 };
 
 /// The folders in an output folder that reelmesh makes.
-inline constexpr std::array<std::string_view, 4> job_subfolders{"clips", "lora", "restart",
+inline constexpr std::array<std::string_view, 5> job_subfolders{"cache", "clips", "lora", "restart",
                                                                 "trace"};
+
+/// What a job makes.
+enum class Product { clips, lora };
 
 /// What a name is in a subfolder of an output folder; "": in the output folder itself.
 JobFile job_file_kind(std::string_view subfolder, const std::string& name);
+
+/// A result or restart file that is there and that a job with another product wrote; empty: none.
+/// Errors as job_files.
+std::optional<std::filesystem::path> file_of_other_product(const std::filesystem::path& folder,
+                                                           Product product);
 
 /// The files of these kinds that are there. A symbolic link with such a name is listed itself, not
 /// what it leads to; subfolders that are links are not entered. std::filesystem::filesystem_error.
 std::vector<std::filesystem::path> job_files(const std::filesystem::path& folder,
                                              std::initializer_list<JobFile> kinds);
 
-/// Removes them, links themselves and not what they lead to, and then lora/, restart/ and
+/// Removes them, links themselves and not what they lead to, and then cache/, lora/, restart/ and
 /// trace/ if they are empty. std::filesystem::filesystem_error.
 void remove_job_files(const std::filesystem::path& folder, std::initializer_list<JobFile> kinds);
 

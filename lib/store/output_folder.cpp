@@ -7,7 +7,6 @@
 #include "base/error.hpp"
 #include "base/new_file.hpp"
 #include "store/check.hpp"
-#include "store/job_files.hpp"
 
 namespace reelmesh {
 namespace {
@@ -71,8 +70,8 @@ void require_job(const fs::path& folder, const fs::path& content) {
 
 }  // namespace
 
-OutputFolder::OutputFolder(fs::path folder, Existing existing)
-    : folder_(std::move(folder)), existing_(existing) {
+OutputFolder::OutputFolder(fs::path folder, Existing existing, Product product)
+    : folder_(std::move(folder)), existing_(existing), product_(product) {
   use(folder_, [&] {
     fs::create_directories(folder_);
     lock_ = FolderLock(folder_);
@@ -80,10 +79,18 @@ OutputFolder::OutputFolder(fs::path folder, Existing existing)
     const std::optional<fs::path> content = find_content(folder_);
     if (!content) return;
     require(existing_ != Existing::fail, Status::cannot_create,
-            "output folder {} exists and is not empty; use --output.if-exists resume to make the "
-            "missing clips, or replace to start again",
-            folder_.string());
+            "output folder {} exists and is not empty; use --output.if-exists resume to {}, or "
+            "replace to start again",
+            folder_.string(), product_ == Product::clips ? "make the missing clips" : "train on");
     require_job(folder_, *content);
+    if (existing_ != Existing::resume) return;
+    const std::optional<fs::path> other = file_of_other_product(folder_, product_);
+    require(!other, Status::cannot_create,
+            "output folder {}: found {}, of a job that {}; expected one that {}; choose another "
+            "output.path",
+            folder_.string(), other.value_or("").string(),
+            product_ == Product::clips ? "trains" : "makes clips",
+            product_ == Product::clips ? "makes clips" : "trains");
   });
 }
 
@@ -106,14 +113,13 @@ bool OutputFolder::is_written(const fs::path& file) const {
 
 void OutputFolder::prepare() const {
   use(folder_, [&] {
-    fs::create_directories(folder_ / "clips");
+    if (product_ == Product::clips) fs::create_directories(folder_ / "clips");
     // Fail now rather than after hours of work if files cannot be created here.
-    for (const char* name : {"job.h5", "clips/000000.h5"}) {
-      NewFile(folder_ / name);
-    }
+    NewFile(folder_ / "job.h5");
+    NewFile(folder_ / (product_ == Product::clips ? "clips/000000.h5" : "metrics.h5"));
     remove_job_files(folder_, {JobFile::temporary, JobFile::status, JobFile::trace_part});
     if (existing_ != Existing::replace) return;
-    remove_job_files(folder_, {JobFile::result, JobFile::restart});
+    remove_job_files(folder_, {JobFile::result, JobFile::restart, JobFile::cache});
     remove_job_files(folder_, {JobFile::index});  // last: without it the rest would be refused
   });
 }

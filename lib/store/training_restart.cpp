@@ -63,6 +63,12 @@ std::string items_not_in(const std::string& fingerprint, const std::string& othe
   return left.empty() ? "none" : fmt::format("{}", fmt::join(left, ", "));
 }
 
+void require_same(const std::string& path, const std::string& found,
+                  const std::string& fingerprint) {
+  require(found == fingerprint, Status::data, "{}: is of another training: found {}, expected {}",
+          path, items_not_in(found, fingerprint), items_not_in(fingerprint, found));
+}
+
 // Checks all but the values. → the number of steps.
 std::int64_t check_structure(hid_t file, const std::string& path, const std::string& fingerprint,
                              const std::vector<TrainingArray>& arrays) {
@@ -76,8 +82,7 @@ std::int64_t check_structure(hid_t file, const std::string& path, const std::str
   const auto count = hdf5::read_unsigned(file, count_name);
   require(found && step && count, Status::data,
           "{}: is damaged: no step, fingerprint or number of arrays can be read", path);
-  require(*found == fingerprint, Status::data, "{}: is of another training: found {}, expected {}",
-          path, items_not_in(*found, fingerprint), items_not_in(fingerprint, *found));
+  require_same(path, *found, fingerprint);
   std::vector<std::string> checksums;
   for (const TrainingArray& array : arrays) {
     const auto shape = hdf5::dataset_shape(file, array.name.c_str(), H5T_NATIVE_FLOAT);
@@ -142,6 +147,14 @@ void write_training_restart(const comm::Group& group, const std::filesystem::pat
   constexpr std::int64_t more = std::int64_t{1}
                                 << 16;  // arrays have their space from the beginning
   write_pieces(group, path, structure, more, pieces);
+}
+
+void require_training_of(const std::filesystem::path& folder, const std::string& fingerprint) {
+  const std::filesystem::path path = training_restart_path(folder);
+  const hdf5::File file = hdf5::open_if_valid(path);
+  if (!file) return;
+  const auto found = hdf5::read_text(file.get(), "fingerprint", max_fingerprint);
+  if (found) require_same(path.string(), *found, fingerprint);
 }
 
 std::optional<std::int64_t> read_training_restart(const comm::Group& group,

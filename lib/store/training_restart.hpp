@@ -31,6 +31,10 @@ void write_training_restart(const comm::Group& group, const std::filesystem::pat
                             std::int64_t step, const std::string& fingerprint,
                             const std::vector<TrainingArray>& arrays);
 
+/// Error(data) if the folder has a state of another fingerprint. Reads nothing else of it. On one
+/// rank.
+void require_training_of(const std::filesystem::path& folder, const std::string& fingerprint);
+
 /// Reads the state on all ranks of `group`, which may be others than those that wrote it: each
 /// array's box of this rank, in any layout, into values.local, which has the extents of the box.
 /// → the number of steps; empty if there is no file. The file is untrusted. Error(data) on all

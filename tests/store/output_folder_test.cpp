@@ -20,8 +20,8 @@ namespace fs = std::filesystem;
 
 constexpr std::array every_choice{Existing::fail, Existing::resume, Existing::replace};
 
-OutputFolder prepare(const fs::path& folder, Existing existing) {
-  OutputFolder output(folder, existing);
+OutputFolder prepare(const fs::path& folder, Existing existing, Product product = Product::clips) {
+  OutputFolder output(folder, existing, product);
   output.prepare();
   return output;
 }
@@ -54,6 +54,32 @@ TEST_F(Output, IsMade) {
   on_rank_0([&] { prepare(folder.path() / "a/b", Existing::fail); });
   EXPECT_TRUE(fs::is_directory(folder.path() / "a/b/clips"));
   EXPECT_EQ(folder.listing(), "");
+}
+
+TEST_F(Output, OfATrainingHasNoClips) {
+  on_rank_0([&] { prepare(folder.path() / "a", Existing::fail, Product::lora); });
+  EXPECT_TRUE(fs::is_directory(folder.path() / "a"));
+  EXPECT_FALSE(fs::exists(folder.path() / "a/clips"));
+}
+
+TEST_F(Output, IsResumedByAJobWithTheSameProduct) {
+  on_rank_0([&] {
+    for (const char* file : {"metrics.h5", "restart/training.h5", "clips/000000.h5"}) {
+      const bool clips = std::string_view(file).starts_with("clips");
+      const Product own = clips ? Product::clips : Product::lora;
+      const Product other = clips ? Product::lora : Product::clips;
+      make_job({file, "trace.h5"});
+      test::expect_error(
+          Status::cannot_create,
+          [&] { OutputFolder(folder.path(), Existing::resume, other).prepare(); },
+          folder.path().string(), std::string("found ") + file,
+          clips ? "expected one that trains" : "expected one that makes clips");
+      prepare(folder.path(), Existing::resume, own);
+      EXPECT_TRUE(fs::exists(folder.path() / file));
+      prepare(folder.path(), Existing::replace, other);
+      EXPECT_EQ(folder.listing(), "");
+    }
+  });
 }
 
 TEST_F(Output, IsUsedByOneJobAtATime) {
@@ -100,6 +126,14 @@ TEST_F(Output, ReplaceRemovesWhatAJobWroteAndNothingElse) {
               "restart/.000001.h5.partial",
               "trace/000000.rank",
               "trace/000001.spans",
+              "metrics.h5",
+              "lora/pytorch_lora_weights.safetensors",
+              "cache/000000.h5",
+              "cache/000001.text.h5",
+              "cache/empty.h5",
+              "cache/.000002.h5.partial",
+              "cache/000000.text.bak",
+              "cache/full.h5",
               "status.json",
               "notes.txt",
               "clips/best.h5",
@@ -119,7 +153,8 @@ TEST_F(Output, ReplaceRemovesWhatAJobWroteAndNothingElse) {
     output.prepare();
   });
   EXPECT_EQ(folder.listing(),
-            ".vimrc.partial clips/.hidden clips/000000.h5.bak clips/000003.h5/a clips/12.h5 "
+            ".vimrc.partial cache/000000.text.bak cache/full.h5 clips/.hidden clips/000000.h5.bak "
+            "clips/000003.h5/a clips/12.h5 "
             "clips/best.h5 job.h5.old notes.txt restart/deep/000000.h5 restart/state.h5 "
             "trace/000000 trace/000000.csv");
 }
