@@ -114,7 +114,8 @@ std::unique_ptr<const Encoder> Family::encoder(const Checkpoint&, DType) const {
 namespace {
 
 [[noreturn]] void refuse_training(const ModelPaths& paths) {
-  fail(Status::usage, "model.path: {} cannot be trained, expected a model of CogVideoX",
+  fail(Status::usage,
+       "model.path: {} cannot be trained, expected a text-to-video model of CogVideoX",
        paths.root.string());
 }
 

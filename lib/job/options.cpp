@@ -191,7 +191,8 @@ std::vector<Option> model_options() {
       {"model.lora", "FILE[:SCALE]",
        "LoRA of the transformer in safetensors, as diffusers or PEFT write it, or a folder with "
        "it; repeat the option for more, which add up. SCALE multiplies its changes [default: 1]. "
-       "none: no LoRA, for a job file that has some",
+       "In a training they change the model, and are no part of what it learns. none: no LoRA, for "
+       "a job file that has some",
        nullptr, Effect::model,
        [](Draft& d, Text text, Where option) { add_lora(d.job.model.loras, text, option); }, true}};
 }
@@ -261,6 +262,16 @@ std::vector<Option> output_options() {
   return {
       {"output.path", "DIR", "folder for the results (required)", nullptr, Effect::no_bits,
        [](Draft& d, Text text, Where option) { d.job.output = parse_path(text, option); }},
+      {"output.if-exists", "DO",
+       "if output.path already has a job: fail, resume (make only the clips that are missing, or "
+       "train on) or replace",
+       "fail", Effect::no_bits, [](Draft& d, Text text, Where option) {
+         d.job.if_exists = static_cast<IfExists>(parse_choice(text, option, if_exists));
+       }}};
+}
+
+std::vector<Option> clip_output_options() {
+  return {
       {"output.video", "YES|NO", "write the video", "yes", Effect::no_bits,
        [](Draft& d, Text text, Where option) { d.job.keep_video = parse_switch(text, option); }},
       {"output.latents", "YES|NO", "write the final latents", "yes", Effect::no_bits,
@@ -269,17 +280,14 @@ std::vector<Option> output_options() {
        [](Draft& d, Text text, Where option) {
          d.job.keep_embeddings = parse_switch(text, option);
        }},
-      {"output.if-exists", "DO",
-       "if output.path already has a job: fail, resume (make only the clips that are missing, or "
-       "train on) or replace",
-       "fail", Effect::no_bits,
-       [](Draft& d, Text text, Where option) {
-         d.job.if_exists = static_cast<IfExists>(parse_choice(text, option, if_exists));
-       }},
       {"output.strict", "YES|NO",
        "end the job at the first clip that fails; otherwise other clips go on", "no",
        Effect::no_bits,
-       [](Draft& d, Text text, Where option) { d.job.strict = parse_switch(text, option); }},
+       [](Draft& d, Text text, Where option) { d.job.strict = parse_switch(text, option); }}};
+}
+
+std::vector<Option> restart_options() {
+  return {
       {"restart.every", "N|TIME|none",
        "save clips in progress, or the state of a training, every N steps, or after a time such as "
        "10min; a job that ends early goes on from there with output.if-exists = resume",
@@ -475,6 +483,8 @@ std::vector<Option> all_options() {
   add(JobKind::clips, sample_options());
   add(JobKind::training, training_options());
   add(JobKind::any, output_options());
+  add(JobKind::clips, clip_output_options());
+  add(JobKind::any, restart_options());
   add(JobKind::any, parallel_options());
   add(JobKind::any, device_options());
   add(JobKind::any, numerics_options());

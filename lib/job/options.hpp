@@ -61,7 +61,7 @@ struct Option {
 
 inline JobKind kind_of(const Job& job) { return job.train ? JobKind::training : JobKind::clips; }
 
-/// In the order of --help; options of a section are contiguous and of the same kind of job.
+/// In the order of --help; options of a section are contiguous.
 std::span<const Option> options();
 
 /// What clips depend on beside their attributes: the hash of the model, and the options that change

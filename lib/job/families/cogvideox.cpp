@@ -161,6 +161,10 @@ std::unique_ptr<Trainable> CogVideoX::trainable(const Checkpoint& weights, DType
 }
 
 TrainingNoise CogVideoX::training_noise() const {
+  require(!folder_.transformer.takes_image(), Status::usage,
+          "model.path: {} makes videos from images and cannot be trained, expected a text-to-video "
+          "model of CogVideoX",
+          paths().root.string());
   return {alpha_bar_table(folder_.scheduler), folder_.vae.scaling_factor};
 }
 
