@@ -28,25 +28,22 @@ CachedSample caption_of(const Samples& samples, const CachedSample& file,
           {.prompt_embeds = file.shapes.prompt_embeds}};
 }
 
-// All ranks leave together, between two files.
-void leave_together(const comm::Group& world) {
-  const auto cause = static_cast<int>(world.max(std::int64_t{stop::cause()}));
-  require(cause == stop::none, Status::stopped,
-          "stopped on request ({}) while samples are encoded; run again with --output.if-exists "
-          "resume to go on",
-          stop::describe(cause));
+// Whether the job is to stop: all ranks leave together, between two files.
+bool stops(const comm::Group& world) {
+  return world.max(std::int64_t{stop::cause()}) != stop::none;
 }
 
-void encode_captions(const comm::Group& world, const Samples& samples,
+// → false if the job is to stop.
+bool encode_captions(const comm::Group& world, const Samples& samples,
                      const std::vector<CachedSample>& files, const pipeline::Computing& computing) {
-  if (files.empty()) return;
+  if (files.empty()) return true;
   pipeline::TextStage encode(world, samples.planned, computing);
   encode.load();
   Progress progress("encoding captions", std::ssize(files), "caption",
                     Progress::standard_error(world.rank() == 0));
   const int holder = samples.planned.plan.embeddings_rank();
   for (const CachedSample& file : files) {
-    leave_together(world);
+    if (stops(world)) return false;
     const auto found = std::ranges::find_if(samples.planned.clips, [&](const ClipOutline& clip) {
       return samples.clips.clips[static_cast<std::size_t>(clip.index)].prompt == file.record.prompt;
     });
@@ -63,13 +60,14 @@ void encode_captions(const comm::Group& world, const Samples& samples,
   }
   progress.finish();
   encode.release();
+  return true;
 }
 
-// Each rank of a group that decodes has a rectangle of all frames.
-void encode_videos(const comm::Group& world, const Samples& samples,
+// Each rank of a group that decodes has a rectangle of all frames. → false if the job is to stop.
+bool encode_videos(const comm::Group& world, const Samples& samples,
                    const std::vector<CachedSample>& files, const std::vector<std::size_t>& missing,
                    const std::filesystem::path& cache, const pipeline::Computing& computing) {
-  if (missing.empty()) return;
+  if (missing.empty()) return true;
   const std::vector<RankRange>& ranges = samples.planned.plan.roles.decode;
   const auto own = std::ranges::find_if(
       ranges, [&](const RankRange& range) { return range.contains(world.rank()); });
@@ -86,7 +84,7 @@ void encode_videos(const comm::Group& world, const Samples& samples,
   Progress progress("encoding videos", std::ssize(missing), "video",
                     Progress::standard_error(world.rank() == 0));
   for (std::size_t first = 0; first < missing.size(); first += ranges.size()) {
-    leave_together(world);
+    if (stops(world)) return false;
     progress.advance(std::ssize(missing) - std::int64_t(first) < std::ssize(ranges)
                          ? std::ssize(missing) - std::int64_t(first)
                          : std::ssize(ranges));
@@ -129,6 +127,7 @@ void encode_videos(const comm::Group& world, const Samples& samples,
     if (group.rank() == 0) std::filesystem::remove(caption.path);
   }
   progress.finish();
+  return true;
 }
 
 }  // namespace
@@ -137,6 +136,10 @@ VideoSize sample_size(const Job& job) {
   const DataSettings& data = job.train->data;
   const std::unique_ptr<const Family> family = Family::open(job.model);
   (void)family->training_noise();  // refuses models that cannot be trained
+  require(job.parallel.mode != Mode::split, Status::usage,
+          "parallel.mode: found split, expected auto or phased: a training has one stage");
+  require(job.parallel.cfg.value_or(1) == 1, Status::usage,
+          "parallel.cfg: found 2, expected 1 or auto: a training has no guidance");
   const VideoSize own = family->defaults().size;
   return {data.height.value_or(own.height), data.width.value_or(own.width),
           data.frames.value_or(own.frames)};
@@ -155,16 +158,19 @@ Samples plan_samples(const Job& job, const Conditions& conditions,
   clips.sample.steps = 1;
   clips.sample.guidance = 1;
   clips.batch = 1;
-  require(clips.parallel.mode != Mode::split, Status::usage,
-          "parallel.mode: found split, expected auto or phased in a training");
   clips.parallel.mode = Mode::phased;
   for (const UsableSample& sample : samples.usable) {
     clips.clips.push_back({.prompt = sample.data.prompt, .where = sample.data.where});
   }
   if (job.train->caption_dropout > 0) clips.clips.push_back({.where = "train.caption-dropout"});
-  samples.planned = plan_job(clips, conditions);
-  require(samples.planned.plan.sizes.front().denoise[0].mesh.cfg == 1, Status::usage,
-          "parallel.cfg: found 2, expected 1 or auto: a training has no guidance");
+  try {
+    samples.planned = plan_job(clips, conditions);
+  } catch (const Error& error) {  // of a size that is an option of [data] here
+    const std::string_view message = error.what();
+    constexpr std::string_view section = "sample.";
+    if (!message.starts_with(section)) throw;
+    fail(error.status(), "data.{}", message.substr(section.size()));
+  }
   return samples;
 }
 
@@ -197,21 +203,22 @@ std::vector<CachedSample> cached_samples(const Samples& samples, const std::file
   return files;
 }
 
-void encode_samples(const comm::Group& world, const Samples& samples,
-                    const std::vector<CachedSample>& files, const std::filesystem::path& cache,
-                    const pipeline::Computing& computing) {
+bool encode_samples(const comm::Group& world, const Samples& samples,
+                    const std::vector<CachedSample>& files, const std::vector<std::size_t>& to_make,
+                    const std::filesystem::path& cache, const pipeline::Computing& computing) {
   std::vector<std::size_t> videos;
   std::vector<CachedSample> captions;
-  for (const std::size_t i : samples_to_make(world, files)) {
+  for (const std::size_t i : to_make) {
     captions.push_back(caption_of(samples, files[i], cache, i));
     if (i < samples.usable.size()) videos.push_back(i);
   }
   std::vector<CachedSample> missing;
   for (const std::size_t i : samples_to_make(world, captions)) missing.push_back(captions[i]);
-  encode_captions(world, samples, missing, computing);
+  bool complete = encode_captions(world, samples, missing, computing);
   release_free_memory();
-  encode_videos(world, samples, files, videos, cache, computing);
+  complete = complete && encode_videos(world, samples, files, videos, cache, computing);
   release_free_memory();
+  return complete;
 }
 
 }  // namespace reelmesh::train

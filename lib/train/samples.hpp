@@ -21,11 +21,10 @@ struct Samples {
   std::int64_t text_channels() const { return planned.family->text_encoder().d_model; }
 };
 
-/// The size that all samples of a job have. Error(usage) if the model cannot be trained; errors as
-/// Family::open.
+/// The size that all samples of a job have. Error(usage) if the model cannot be trained, or for a
+/// layout that training does not have; errors as Family::open.
 VideoSize sample_size(const Job& job);
-/// The plan of a training on these samples. Errors as plan_job; Error(usage) for a layout that
-/// training does not have.
+/// The plan of a training on these samples. Errors as plan_job.
 Samples plan_samples(const Job& job, const Conditions& conditions,
                      std::vector<UsableSample> usable);
 
@@ -34,11 +33,12 @@ Samples plan_samples(const Job& job, const Conditions& conditions,
 std::vector<CachedSample> cached_samples(const Samples& samples, const std::filesystem::path& cache,
                                          const std::string& encoders);
 
-/// Makes the files that are missing: first all embeddings of captions, by the text encoder on the
-/// ranks of the device map; then the latents of the videos, each by the ranks of a decoding group.
-/// Error(stopped) if the job is to stop; what is complete stays. Collective.
-void encode_samples(const comm::Group& world, const Samples& samples,
-                    const std::vector<CachedSample>& files, const std::filesystem::path& cache,
-                    const pipeline::Computing& computing);
+/// Makes some of the files: first all embeddings of captions, by the text encoder on the ranks of
+/// the device map; then the latents of the videos, each by the ranks of a decoding group. to_make:
+/// as samples_to_make() gives them. → false if the job is to stop; what is complete stays.
+/// Collective.
+bool encode_samples(const comm::Group& world, const Samples& samples,
+                    const std::vector<CachedSample>& files, const std::vector<std::size_t>& to_make,
+                    const std::filesystem::path& cache, const pipeline::Computing& computing);
 
 }  // namespace reelmesh::train

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cmath>
 #include <optional>
+#include <tuple>
 
 #include "base/device_spans.hpp"
 #include "base/file_state.hpp"
@@ -28,6 +29,16 @@ double now() {
   return std::chrono::duration<double>(time).count();
 }
 
+std::filesystem::path lora_path(const std::filesystem::path& output) {
+  return output / "lora" / "pytorch_lora_weights.safetensors";
+}
+
+// Whether both lead to the same place; they need not exist.
+bool is_same_path(const std::filesystem::path& a, const std::filesystem::path& b) {
+  std::error_code error;
+  return std::filesystem::weakly_canonical(a, error) == std::filesystem::weakly_canonical(b, error);
+}
+
 // A training on all its ranks, in the order of its functions. Each is collective.
 class Training {
  public:
@@ -40,18 +51,22 @@ class Training {
   // All that can refuse the job comes before anything is loaded, written or removed.
   void plan();
   void open_output();
-  void encode();
-  void load();
-  Status run();
+  Status encode_and_run();
 
  private:
+  bool encode();  // false if the job is to stop
+  void load();
+  void run();
+  Status report();
+  void begin_record(const std::string& model);
+  void check_output() const;
   std::filesystem::path cache() const {
     return settings_.data.cache.empty() ? job_.output / "cache" : settings_.data.cache;
   }
   void write_index(const std::string& status);
   void save(std::int64_t step);
   void write_lora();
-  [[noreturn]] void refuse(const StepResult& step, std::int64_t number) const;
+  void check(const StepResult& step, std::int64_t number) const;
 
   std::optional<stop::UnsavedWork> unsaved_;
   const std::int64_t start_ = trace::now_ns();
@@ -67,20 +82,27 @@ class Training {
   std::optional<OutputFolder> output_;  // on the first rank
   std::string fingerprint_;             // of what a saved state depends on
   std::vector<CachedSample> cached_;
+  std::vector<std::size_t> to_make_;  // of cached_
   JobRecord record_;
   std::optional<TraceWriter> traces_;
   std::optional<Steps> steps_;
   std::optional<Metrics> metrics_;  // on the first rank
+  std::int64_t before_ = 0;         // steps that were completed before
   std::int64_t done_ = 0;           // completed steps
 };
 
 void Training::plan() {
   found_ = pipeline::find_devices_together(ranks_, job_);
+  VideoSize size;
+  comm::run_collectively(found_.launched, [&] { size = sample_size(job_); });
   comm::run_on_first_rank(found_.launched, [&] { Family::open(job_.model)->check_weights(true); });
   const DataSettings& data = settings_.data;
-  samples_ = plan_samples(job_, pipeline::agree_on_conditions(job_, found_.launched, found_),
-                          check_data(found_.launched, read_data_together(found_.launched, data),
-                                     sample_size(job_), data));
+  std::vector<UsableSample> usable =
+      check_data(found_.launched, read_data_together(found_.launched, data), size, data);
+  const Conditions conditions = pipeline::agree_on_conditions(job_, found_.launched, found_);
+  samples_ = plan_samples(job_, conditions, std::move(usable));
+  // The plan has the memory of a forward pass: no training needs less.
+  if (!job_.memory_limits.empty()) require_fit(samples_.clips, samples_.planned, conditions);
   std::vector<int> order;
   for (const LaunchedRank rank : samples_.planned.plan.launched) order.push_back(number_of(rank));
   world_ = std::ranges::is_sorted(order) ? found_.launched : found_.launched.in_order(order);
@@ -88,19 +110,55 @@ void Training::plan() {
   if (!idle.empty()) log::warning("{}", idle);
 }
 
+// On the first rank.
+void Training::check_output() const {
+  for (const LoraFile& lora : job_.model.loras) {
+    const std::filesystem::path own = lora_path(job_.output);
+    require(!output_->is_written(lora.path) && !output_->is_written(lora.path / own.filename()),
+            Status::usage,
+            "model.lora: found '{}', which this job writes itself, expected another output.path or "
+            "a copy of the LoRA",
+            lora.path.string());
+  }
+  if (job_.if_exists == IfExists::resume) require_training_of(job_.output, fingerprint_);
+}
+
 void Training::open_output() {
-  comm::run_on_first_rank(
-      world_, [&] { output_.emplace(job_.output, pipeline::existing(job_.if_exists)); });
+  comm::run_on_first_rank(world_, [&] {
+    output_.emplace(job_.output, pipeline::existing(job_.if_exists), Product::lora);
+  });
   const std::string model = samples_.planned.family->weights_hash(world_);
   const Computation by{found_.device.is_cuda(), samples_.planned.products};
-  fingerprint_ = fingerprint(model, job_, by);
-  // What samples are is in their files; the order of their hashes says which data these are.
-  std::string hashes;
-  for (const UsableSample& sample : samples_.usable) hashes += sample.facts.hash;
-  fingerprint_ += fmt::format(", data {:016x}", hash_of(hashes));
+  Job sized = job_;  // the checkpoint's size, too, as if it were given
+  DataSettings& data = sized.train->data;
+  std::tie(data.height, data.width, data.frames) =
+      std::tie(samples_.size.height, samples_.size.width, samples_.size.frames);
+  fingerprint_ = fingerprint(model, sized, by);
+  // How samples are computed is in their files; the list of them says which data these are.
+  std::string list;
+  for (const UsableSample& sample : samples_.usable) {
+    list += fmt::format("{} {}\n", sample.facts.hash, sample.data.prompt);
+  }
+  fingerprint_ += fmt::format(", videos and prompts {:016x}", hash_of(list));
+  comm::run_on_first_rank(world_, [&] { check_output(); });
   cached_ = cached_samples(samples_, cache(),
                            fmt::format("model {}, dtype {}", model, name_of(job_.dtype)));
+  const bool removes_cache =
+      job_.if_exists == IfExists::replace && is_same_path(cache(), job_.output / "cache");
+  if (!removes_cache) to_make_ = samples_to_make(world_, cached_);
   comm::run_on_first_rank(world_, [&] { output_->prepare(); });
+  if (removes_cache) to_make_ = samples_to_make(world_, cached_);
+  begin_record(model);
+  write_index("unfinished");
+  if (job_.trace_level > 0) {
+    const auto level = trace::level_names.at(static_cast<std::size_t>(job_.trace_level));
+    traces_.emplace(world_, job_.output, std::string(level), [this] {
+      return pipeline::rank_record(found_, samples_.planned.plan, world_.rank(), {});
+    });
+  }
+}
+
+void Training::begin_record(const std::string& model) {
   record_ =
       job_record(world_, job_, samples_.planned, program_, found_.machine, found_.device, model);
   record_.start = iso8601_now();
@@ -114,13 +172,6 @@ void Training::open_output() {
                   mesh.ranks(), mesh.ranks() == 1 ? "rank" : "ranks");
   log::info("{} {}: {}model {}, {}, LoRA of rank {}", program_.name, program_.described(),
             record_.plan, job_.model.described(), name_of(job_.dtype), settings_.lora.rank);
-  write_index("unfinished");
-  if (job_.trace_level > 0) {
-    const auto level = trace::level_names.at(static_cast<std::size_t>(job_.trace_level));
-    traces_.emplace(world_, job_.output, std::string(level), [this] {
-      return pipeline::rank_record(found_, samples_.planned.plan, world_.rank(), {});
-    });
-  }
 }
 
 void Training::write_index(const std::string& status) {
@@ -128,8 +179,9 @@ void Training::write_index(const std::string& status) {
   comm::run_on_first_rank(world_, [&] { write_job(job_.output, record_); });
 }
 
-void Training::encode() {
-  encode_samples(world_, samples_, cached_, cache(), {job_.dtype, job_.numerics, found_.device});
+bool Training::encode() {
+  return encode_samples(world_, samples_, cached_, to_make_, cache(),
+                        {job_.dtype, job_.numerics, found_.device});
 }
 
 void Training::load() {
@@ -137,13 +189,16 @@ void Training::load() {
                  pipeline::Computing{job_.dtype, job_.numerics, found_.device});
   if (steps_->trains()) {
     if (job_.if_exists == IfExists::resume) {
-      done_ = steps_->read_restart(job_.output, fingerprint_);
+      before_ = steps_->read_restart(job_.output, fingerprint_);
     }
     steps_->use_values_together();
   }
-  done_ = world_.max(done_);
-  if (done_ > 0) log::info("{} of {} steps were done before", done_, settings_.steps);
-  if (world_.rank() == 0) metrics_.emplace(job_.output, done_);
+  before_ = world_.max(before_);
+  done_ = before_;
+  if (before_ > 0) {
+    log::info("{} steps were done before, {} are asked for", before_, settings_.steps);
+  }
+  if (world_.rank() == 0) metrics_.emplace(job_.output, before_);
 }
 
 void Training::write_lora() {
@@ -166,75 +221,89 @@ void Training::save(std::int64_t step) {
   unsaved_.reset();
 }
 
-void Training::refuse(const StepResult& step, std::int64_t number) const {
-  require(step.failed_sample >= 0, Status::data,
-          "step {}: the norm of the gradient is not finite, the loss is {}; what was saved before "
-          "is kept",
-          number, step.loss);
-  const UsableSample& sample = samples_.usable[static_cast<std::size_t>(step.failed_sample)];
-  fail(Status::data,
-       "step {}: the loss of {} ({}), at timestep {}, is not finite, found first on rank {}; what "
-       "was saved before is kept",
-       number, sample.data.video.string(), sample.data.where, step.timestep, step.failed_rank);
+// On the first rank. number: of the step, from 1.
+void Training::check(const StepResult& step, std::int64_t number) const {
+  const char* const kept = "; what was saved before is kept";
+  if (step.failed_sample >= 0) {
+    const UsableSample& sample = samples_.usable[static_cast<std::size_t>(step.failed_sample)];
+    fail(Status::data,
+         "step {} of {}: the loss of {}: {}, at timestep {}, is not finite, found first on rank "
+         "{}{}",
+         number, settings_.steps, sample.data.where, sample.data.video.string(), step.timestep,
+         step.failed_rank, kept);
+  }
+  require(std::isfinite(step.gradient_norm), Status::data,
+          "step {} of {}: found {} as the norm of the gradient, expected a finite number{}", number,
+          settings_.steps, step.gradient_norm, kept);
 }
 
-Status Training::run() {
+void Training::run() {
   Progress progress("training", std::max<std::int64_t>(1, settings_.steps - done_), "step",
                     Progress::standard_error(world_.rank() == 0));
   double saved_at = now();
-  std::int64_t saved_step = done_;
-  int cause = stop::none;
-  std::int64_t step = done_;
-  for (; step < settings_.steps && cause == stop::none; ++step) {
+  std::int64_t saved_step = -1;
+  bool stops = false;
+  while (done_ < settings_.steps && !stops) {
     if (!unsaved_) unsaved_.emplace();
     const double began = now();
     StepResult result;
-    if (steps_->trains()) result = steps_->step_together(step);
+    if (steps_->trains()) result = steps_->step_together(done_);
     const double seconds = now() - began;
-    const RestartSettings& restart = job_.restart;
-    const std::int64_t next = step + 1;
-    bool due = restart.every_steps > 0 && next % restart.every_steps == 0;
-    due = due || (settings_.save_every > 0 && next % settings_.save_every == 0);
-    due = due || (restart.every_seconds > 0 && now() - saved_at >= restart.every_seconds);
-    const bool failed = result.failed_sample >= 0 || !std::isfinite(result.gradient_norm);
-    std::vector<std::int64_t> votes{stop::cause(), due ? 1 : 0, failed ? 1 : 0};
-    world_.max(votes);
-    if (votes[2] > 0) {
-      comm::run_on_first_rank(world_, [&] { refuse(result, step); });
-    }
+    const std::int64_t step = done_ + 1;
     comm::run_on_first_rank(world_, [&] {
+      check(result, step);
       metrics_->add({result.loss, result.gradient_norm, result.learning_rate, seconds});
     });
-    progress.note(fmt::format("step {}: loss {:.4f}", next, result.loss));
+    done_ = step;
+    progress.note(fmt::format("step {}: loss {:.4f}", step, result.loss));
     progress.advance();
-    cause = static_cast<int>(votes[0]);
-    if (cause == stop::none && votes[1] == 0) continue;
-    save(next);
-    saved_step = next;
+    const RestartSettings& restart = job_.restart;
+    bool due = restart.every_steps > 0 && step % restart.every_steps == 0;
+    due = due || (settings_.save_every > 0 && step % settings_.save_every == 0);
+    due = due || (restart.every_seconds > 0 && now() - saved_at >= restart.every_seconds);
+    std::vector<std::int64_t> votes{stop::cause(), due ? 1 : 0};
+    world_.max(votes);
+    stops = votes[0] != stop::none;
+    if (!stops && votes[1] == 0) continue;
+    save(done_);
+    saved_step = done_;
     saved_at = now();
   }
   progress.finish();
-  if (saved_step != step || step == done_) save(step);
-  const bool complete = step == settings_.steps;
+  if (saved_step != done_) save(done_);
+}
+
+Status Training::report() {
+  const bool complete = steps_ && done_ >= settings_.steps;
   unsaved_.emplace();
   if (const auto& spans = trace::recorder().device_spans) spans->settle();
   if (traces_) traces_->finish_together();
   record_.end = iso8601_now();
   write_index(complete ? "complete" : "stopped");
-  pipeline::Totals totals{.done = step - done_, .unit = "step"};
+  pipeline::Totals totals{.done = done_ - before_, .unit = "step"};
   totals.wall_seconds = static_cast<double>(trace::now_ns() - start_) * 1e-9;
   totals.peak_memory_bytes = peak_memory_bytes();
   totals.peak_device_memory_bytes = device_memory(found_.device).peak;
   totals.memory = memory_by_purpose(found_.device.is_cuda());
   const std::string report = pipeline::closing_report(world_, trace::recorder(), totals);
-  log::info("{}results: {}", report,
-            (job_.output / "lora" / "pytorch_lora_weights.safetensors").string());
+  log::info("{}{}", report,
+            steps_ ? fmt::format("results: {}", lora_path(job_.output).string()) : "");
   if (complete) return Status::ok;
-  log::info(
-      "stopped on request ({}): {} of {} steps are done and saved; run again with "
-      "--output.if-exists resume to go on",
-      stop::describe(cause), step, settings_.steps);
+  const auto cause = static_cast<int>(world_.max(std::int64_t{stop::cause()}));
+  const std::string state =
+      steps_ ? fmt::format("{} of {} steps are done and saved", done_, settings_.steps)
+             : "samples that are encoded are kept";
+  log::info("stopped on request ({}): {}; run again with --output.if-exists resume to go on",
+            stop::describe(cause), state);
   return Status::stopped;
+}
+
+Status Training::encode_and_run() {
+  if (encode()) {
+    load();
+    run();
+  }
+  return report();
 }
 
 }  // namespace
@@ -244,9 +313,7 @@ Status train(const comm::Group& ranks, const Job& job, const ProgramInfo& progra
   Training training(ranks, job, program);
   training.plan();
   training.open_output();
-  training.encode();
-  training.load();
-  return training.run();
+  return training.encode_and_run();
 }
 
 }  // namespace reelmesh::train

@@ -28,11 +28,13 @@ class Encoder {
                         const DrawNoise& noise) const = 0;
 
   /// Mean and deviation of the posterior, float32 [frame, channel, row, column] on the host: this
-  /// rank's box. Otherwise as sample().
+  /// rank's box. Otherwise as sample(). Only of families that can be trained.
   struct Posterior {
     Tensor mean, deviation;
   };
-  virtual Posterior posterior(const Sharded& pixels, const Layout& latents) const = 0;
+  virtual Posterior posterior(const Sharded& /*pixels*/, const Layout& /*latents*/) const {
+    fail(Status::internal, "the posterior of an encoder that has none");
+  }
 };
 
 }  // namespace reelmesh
