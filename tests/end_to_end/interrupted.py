@@ -12,6 +12,8 @@ from support import Scratch, command_of, finish, programs_of, send, start
 class Interrupted(Scratch):
     """A test of a job that writes to self.output."""
 
+    COMMAND = "run"
+
     def setUp(self):
         super().setUp()
         self.output = self.folder / "output"
@@ -35,7 +37,8 @@ class Interrupted(Scratch):
         the ranks' processes are suspended, so that a fast job does not go on meanwhile. Then they
         continue, except those that disturbance returns."""
         began = time.monotonic()
-        job = start(command_of(options, ranks), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        job = start(command_of(options, ranks, self.COMMAND), stdout=subprocess.PIPE,
+                    stderr=subprocess.PIPE)
         when = when or (lambda: any(step >= 3 for step in self.saved_quietly().values()))
         suspended = []
         while not (suspended and when()):

@@ -131,15 +131,16 @@ def execute(command, environment=None, timeout=60, folder=None):
     return finish(process, began, timeout)
 
 
-def command_of(options, ranks=1):
-    """The command `reelmesh run` on this number of ranks; without mpirun for one rank."""
+def command_of(options, ranks=1, name="run"):
+    """The command `reelmesh run`, or another one, on this number of ranks; without mpirun for one
+    rank."""
     launcher = [MPIRUN, "-n", ranks] if ranks > 1 else []
     options = {"device.backend": BACKEND or "cpu"} | options
-    return launcher + [PROGRAM, "run"] + arguments(options)
+    return launcher + [PROGRAM, name] + arguments(options)
 
 
-def run(options, ranks=1, environment=None, timeout=300 if BACKEND else 60):
-    return execute(command_of(options, ranks), environment, timeout)
+def run(options, ranks=1, environment=None, timeout=300 if BACKEND else 60, name="run"):
+    return execute(command_of(options, ranks, name), environment, timeout)
 
 
 class Scratch(unittest.TestCase):

@@ -1,0 +1,507 @@
+"""reelmesh train as users run it: trainings that are stopped or killed go on with the same bits on
+other ranks, bad inputs and settings are refused without loss, and the LoRA is used. Gradients and
+steps are compared with PyTorch by tests/models and tests/train."""
+
+import csv
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+import h5py
+import numpy
+
+from interrupted import Interrupted
+from support import (DATA, ERROR, WARNING, PROGRAM, execute, flip_bit, job_status, main,
+                     read_clip, read_header, read_safetensors, result_files, run, state_of,
+                     trace_complete, write_header)
+
+SOURCE = DATA.parents[2]
+MODEL = SOURCE / "inputs" / "demo_model"
+CLIPS = 7  # an epoch is 3.5 steps
+STEPS = 24
+STOPPED, WATCHDOG = 75, 76
+
+
+def values_of(output):
+    """What must not depend on ranks and interruptions: rows of metrics.h5, and the LoRA."""
+    with h5py.File(output / "metrics.h5") as file:
+        rows = {name: file[name][()] for name in ("loss", "gradient_norm", "learning_rate")}
+    return rows, lora_file(output).read_bytes()
+
+
+def lora_file(output):
+    return output / "lora" / "pytorch_lora_weights.safetensors"
+
+
+class Training(Interrupted):
+    """A test of a training of the demo's model with a few clips of one shape that jumps."""
+
+    COMMAND = "train"
+
+    @classmethod
+    def setUpClass(cls):
+        cls.shared = pathlib.Path(tempfile.mkdtemp(prefix="reelmesh_train_"))
+        cls.addClassCleanup(shutil.rmtree, cls.shared, ignore_errors=True)
+        cls.clips = cls.shared / "clips"
+        made = execute([sys.executable, SOURCE / "tools" / "make_training_clips", cls.clips,
+                        "--count", CLIPS, "--prompts", 1])
+        if made.status == 69:
+            raise unittest.SkipTest(made.errors.strip())
+        assert made.status == 0, made
+        with open(cls.clips / "metadata.csv") as file:
+            cls.captions = [row["prompt"] for row in csv.DictReader(file)]
+
+    def options(self, **more):
+        return {"model.path": MODEL, "data.path": self.clips, "output.path": self.output,
+                "train.steps": STEPS, "train.batch": 2, "train.caption-dropout": 0.2,
+                "train.warmup": 3, "train.learning-rate": 0.01, "lora.rank": 4} | {
+                    key.replace("__", ".").replace("_", "-"): value
+                    for key, value in more.items()}
+
+    def train(self, ranks=1, **more):
+        return run(self.options(**more), ranks, name="train")
+
+    def check_trained(self, ranks=1, **more):
+        """A training that must succeed without a warning."""
+        outcome = self.train(ranks, **more)
+        self.assertEqual(outcome.status, 0, outcome)
+        self.assertEqual(outcome.lines(ERROR) + outcome.lines(WARNING), [], outcome)
+        return outcome
+
+    def check_refused(self, status, *texts, ranks=1, **more):
+        """A training that must end with one message that has these texts."""
+        outcome = self.train(ranks, **more)
+        self.assertEqual(outcome.status, status, outcome)
+        errors = outcome.lines(ERROR)
+        self.assertEqual(len(errors), 1, outcome)
+        for text in texts:
+            self.assertIn(str(text), errors[0])
+        return outcome
+
+    def check_same(self, output, expected):
+        rows, lora = values_of(output)
+        for name, values in expected[0].items():
+            self.assertEqual(rows[name].tobytes(), values.tobytes(), f"{name}: {rows[name]}")
+        self.assertEqual(lora, expected[1])
+
+    def saved_step(self):
+        """Completed steps in the restart file; 0 without one."""
+        try:
+            with h5py.File(self.output / "restart" / "training.h5") as file:
+                return int(file.attrs["step"])
+        except OSError:  # none yet, or being replaced
+            return 0
+
+    def encoded(self):
+        return sorted((self.output / "cache").glob("[0-9][0-9][0-9][0-9][0-9][0-9].h5"))
+
+
+class InterruptionTest(Training):
+    expected = None  # values of an undisturbed training on one rank
+
+    def setUp(self):
+        super().setUp()
+        if InterruptionTest.expected is None:
+            self.check_trained(output__path=self.folder / "expected")
+            InterruptionTest.expected = values_of(self.folder / "expected")
+            self.assertEqual(job_status(self.folder / "expected"), "complete")
+            self.assertTrue(trace_complete(self.folder / "expected"))
+            self.assertTrue(numpy.isfinite(self.expected[0]["loss"]).all())
+
+    def check_stopped(self, outcome, cause, state):
+        self.assertEqual(outcome.status, STOPPED, outcome)
+        self.assertEqual(outcome.lines(ERROR) + outcome.lines(WARNING), [], outcome)
+        said = outcome.lines("stopped on request")
+        self.assertEqual(len(said), 1, outcome)
+        self.assertIn(f"({cause}): {state}", said[0])
+        self.assertEqual(list(self.output.glob("**/.*")), [])
+        self.assertEqual(job_status(self.output), "stopped")
+        self.assertTrue(trace_complete(self.output))
+
+    def check_goes_on(self, ranks, **more):
+        before = self.saved_step()
+        outcome = self.check_trained(ranks, output__if_exists="resume", **more)
+        if before:
+            self.assertIn(f"{before} steps were done before, {STEPS} are asked for", outcome.errors)
+        self.check_same(self.output, self.expected)
+        self.assertEqual(job_status(self.output), "complete")
+        self.assertEqual(list(self.output.glob("**/.*")), [])
+
+    def test_stops_on_a_signal_and_goes_on_with_other_ranks(self):
+        forwarded = lambda job, ranks: job.send_signal(signal.SIGUSR1)  # mpirun passes it on
+        to_one_rank = lambda job, ranks: os.kill(ranks[-1], signal.SIGTERM)
+        # 5 steps are one epoch and 3 clips of the next one; 2 replicas, and one.
+        for ranks, layout, disturbance, cause, later_ranks, later_layout in (
+                (2, {}, forwarded, "SIGUSR1", 3, {"parallel__replicas": 1}),
+                (3, {"parallel__replicas": 1}, to_one_rank, "SIGTERM", 1, {})):
+            with self.subTest(ranks=ranks):
+                shutil.rmtree(self.output, ignore_errors=True)
+                outcome = self.disturb(ranks, disturbance, self.options(restart__every=1, **layout),
+                                       lambda: self.saved_step() >= 5)
+                step = self.saved_step()
+                self.assertLess(step, STEPS)
+                self.check_stopped(outcome, cause, f"{step} of {STEPS} steps are done and saved")
+                self.check_goes_on(later_ranks, **later_layout)
+
+    def test_stops_at_a_time_limit(self):
+        began = time.monotonic()
+        self.check_trained(train__steps=1)
+        shutil.rmtree(self.output)
+        # Enough for some steps on a loaded machine; at a constant rate steps may be added later.
+        seconds = time.monotonic() - began + 0.3
+        outcome = self.train(2, max_time=f"{seconds}s", train__steps=100000, restart__every="none")
+        step = self.saved_step()
+        self.assertGreater(step, 0, outcome)
+        self.check_stopped(outcome, "the time limit (--max-time)",
+                           f"{step} of 100000 steps are done and saved")
+        if step <= STEPS:
+            self.check_goes_on(1)
+        rows, _ = values_of(self.output)
+        for name, values in self.expected[0].items():
+            self.assertEqual(rows[name][:STEPS].tobytes(), values.tobytes(), name)
+
+    def test_goes_on_after_a_kill(self):
+        outcome = self.disturb(2, lambda job, ranks: os.kill(ranks[1], signal.SIGKILL),
+                               self.options(train__save_every=3), lambda: self.saved_step() >= 6)
+        self.assertNotIn(outcome.status, (0, STOPPED), outcome)
+        step = self.saved_step()
+        self.assertEqual(step % 3, 0)
+        self.assertLess(step, STEPS)
+        self.assertEqual(job_status(self.output), "unfinished")
+        self.check_goes_on(4)
+
+    def test_stops_and_is_killed_while_samples_are_encoded(self):
+        outcome = self.disturb(1, lambda job, ranks: job.send_signal(signal.SIGTERM),
+                               self.options(), lambda: len(self.encoded()) >= 2)
+        first = state_of(self.output / "cache")
+        if self.saved_step() == 0:  # otherwise the machine was too slow to stop it in time
+            self.check_stopped(outcome, "SIGTERM", "samples that are encoded are kept")
+            self.assertLess(len(self.encoded()), CLIPS)
+            self.disturb(1, lambda job, ranks: job.kill(),
+                         self.options(output__if_exists="resume"),
+                         lambda: len(self.encoded()) >= 4)
+        kept = {path: state for path, state in state_of(self.output / "cache").items()
+                if path in self.encoded()}
+        self.assertGreaterEqual(len(kept), 4)
+        for path in self.encoded():
+            self.assertEqual(first.get(path, kept[path]), kept[path], path)
+        self.check_goes_on(3)
+        self.assertEqual(len(self.encoded()), CLIPS)
+        now = state_of(self.output / "cache")
+        for path, state in kept.items():
+            self.assertEqual(now[path], state, path)
+        self.assertEqual(len(now), CLIPS + 1)  # and the empty caption
+
+    def test_a_rank_that_hangs_is_noticed(self):
+        outcome = self.disturb(2, lambda job, ranks: [ranks[1]],
+                               self.options(restart__every=1, device__timeout="3s"),
+                               lambda: self.saved_step() >= 2)
+        self.assertEqual(outcome.status, WATCHDOG, outcome)
+        errors = outcome.lines(ERROR)
+        self.assertEqual(len(errors), 1, outcome)
+        self.assertIn("rank 1: no sign of life for 3", errors[0])
+        self.check_goes_on(2)
+
+    def test_full_disk(self):
+        disk = self.folder / "disk"
+        disk.mkdir()
+        size = {"lora__rank": 16, "train__steps": 6, "data__cache": self.folder / "cache"}
+        self.check_trained(**size)
+        expected = values_of(self.output)
+        # Room for a state of 1.8 MB and a LoRA of 0.6 MB, and not for the next state beside them.
+        mount = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=3500k", "none", disk],
+                               capture_output=True, text=True)
+        if mount.returncode != 0:
+            print(f"skipped: {mount.stderr.strip()}", flush=True)
+            self.skipTest("no file system can be mounted here")
+        try:
+            self.output = disk / "output"
+            self.check_refused(74, self.output / "restart", "space", ranks=2, restart__every=4,
+                               **size)
+            self.assertEqual(self.saved_step(), 4)
+            self.assertEqual(list(self.output.glob("**/.*")), [])
+            subprocess.run(["mount", "-o", "remount,size=20m", disk], check=True)
+            self.check_trained(output__if_exists="resume", **size)
+            self.check_same(self.output, expected)
+        finally:
+            subprocess.run(["umount", disk], check=True)
+
+
+class RefusalTest(Training):
+    def options(self, **more):
+        return super().options(**{"train__steps": 3} | more)
+
+    def check_nothing_made(self):
+        self.assertEqual(list(self.output.glob("*")), [])
+
+    def write_list(self, name, *rows):
+        """A list of videos with captions as data.path."""
+        path = self.folder / name
+        with open(path, "w", newline="") as file:
+            csv.writer(file).writerows([("video", "prompt"), *rows])
+        return path
+
+    def good_rows(self):
+        return [(self.clips / f"{i:03}.mkv", caption) for i, caption in enumerate(self.captions)]
+
+    def test_what_cannot_be_trained(self):
+        for status, texts, options in (
+                (66, ("data.path: ", "not found"), {"data__path": self.folder / "none"}),
+                (64, ("data.path: found ", "expected a folder or a file"),
+                 {"data__path": self.clips / "000.mkv"}),
+                (64, ("model.path: ", "opensora", "cannot be trained", "CogVideoX"),
+                 {"model__path": DATA.parent / "opensora" / "v1_2"}),
+                (64, ("model.path: ", "i2v", "makes videos from images", "text-to-video"),
+                 {"model__path": DATA / "i2v"}),
+                (64, ("--lora.targets: found 'to_x', expected one of to_q",),
+                 {"lora__targets": "to_q,to_x"}),
+                (64, ("parallel.mode: found split, expected auto or phased",),
+                 {"parallel__mode": "split", "ranks": 2}),
+                (64, ("parallel.cfg: found 2, expected 1 or auto",),
+                 {"parallel__cfg": 2, "ranks": 2}),
+                (64, ("data.height: ", "has 40, expected a multiple of 16"), {"data__height": 40}),
+                (64, ("unknown option --output.video",), {"output__video": "no"}),
+                (69, ("need 6 ranks, the job has 2",), {"parallel__replicas": 6, "ranks": 2}),
+                (69, ("device.memory-limit", "1.00 MiB"), {"device__memory_limit": "1MiB"})):
+            with self.subTest(options=options):
+                self.check_refused(status, *texts, **options)
+                self.check_nothing_made()
+
+    def test_videos_that_cannot_be_used_are_left_out(self):
+        broken, short = self.folder / "broken.mkv", self.folder / "short.gif"
+        broken.write_bytes((self.clips / "000.mkv").read_bytes()[:2000])
+        subprocess.run(["ffmpeg", "-v", "error", "-i", self.clips / "000.mkv", "-frames:v", "5", short],
+                       check=True)
+        bad = {self.folder / "missing.mkv": ("cannot be opened: No such file", 66), broken: ("", 65),
+               short: ("has 5 frames", 65)}
+        good = self.good_rows()
+        all_rows = good[:2] + [(path, "a shape") for path in bad] + good[2:]
+        self.check_trained(data__path=self.write_list("good.csv", *good))
+        expected = values_of(self.output)
+        output, self.output = self.output, self.folder / "some"
+        outcome = self.train(2, data__path=self.write_list("all.csv", *all_rows))
+        self.assertEqual(outcome.status, 0, outcome)
+        warnings = outcome.lines(WARNING)
+        self.assertEqual(len(warnings), 3, outcome)
+        for line, (path, (problem, _)), text in zip((4, 5, 6), bad.items(), warnings):
+            self.assertIn(f"all.csv:{line}: {path}: ", text)
+            self.assertIn(problem, text)
+            self.assertIn("; it is left out", text)
+        self.check_same(self.output, expected)
+        self.output = self.folder / "none"
+        for path, (problem, status) in bad.items():
+            self.check_refused(status, f"one.csv:3: {path}: {problem}", data__strict="yes",
+                               data__path=self.write_list("one.csv", good[0], (path, "a shape")))
+            self.check_nothing_made()
+        outcome = self.train(data__path=self.write_list("bad.csv", *[(p, "a shape") for p in bad]))
+        self.assertEqual(outcome.status, 65, outcome)
+        self.assertEqual(len(outcome.lines(WARNING)), 3, outcome)
+        self.assertEqual(len(outcome.lines(ERROR)), 1, outcome)
+        self.assertIn("none of the 3 videos in ", outcome.errors)
+        self.check_nothing_made()
+
+    def test_a_cache_that_several_jobs_use(self):
+        cache = self.folder / "cache"
+        shared = {"data__cache": cache}
+        self.check_trained(2, **shared)
+        expected, files = values_of(self.output), state_of(cache)
+        self.assertFalse((self.output / "cache").exists())
+        # Jobs whose samples are others are refused, and change nothing.
+        model = self.folder / "model"
+        shutil.copytree(MODEL, model)
+        weights = model / "vae" / "diffusion_pytorch_model.safetensors"
+        flip_bit(weights, weights.stat().st_size - 4)
+        output, self.output = self.output, self.folder / "other"
+        self.check_refused(65, f"data.cache: {cache}/000000.h5 was made with 'model ",
+                           "size 9x64x64", "this job needs 'model ", "size 9x48x64", ranks=2,
+                           data__height=48, **shared)
+        self.check_nothing_made()
+        refused = self.check_refused(65, f"data.cache: {cache}/000000.h5 was made with 'model ",
+                                     model__path=model, **shared)
+        models = [part.split(",")[0] for part in refused.lines(ERROR)[0].split("'model ")[1:]]
+        self.assertEqual(len(set(models)), 2, models)
+        self.check_nothing_made()
+        self.assertEqual(state_of(cache), files)
+        # A damaged file, and one that is missing, are made again, and only these.
+        damaged, missing = cache / "000002.h5", cache / "000004.h5"
+        with h5py.File(damaged) as file:
+            place = file["latent_mean"].id.get_chunk_info(0).byte_offset
+        flip_bit(damaged, place + 5)
+        missing.unlink()
+        outcome = self.train(3, **shared)
+        self.assertEqual(outcome.status, 0, outcome)
+        warnings = outcome.lines(WARNING)
+        self.assertEqual(len(warnings), 1, outcome)
+        self.assertIn(f"{damaged} is damaged; it is made again", warnings[0])
+        self.check_same(self.output, expected)
+        later = state_of(cache)
+        self.assertEqual({path for path in later if later[path] != files[path]},
+                         {damaged, missing})
+
+    def test_an_output_folder_with_a_training(self):
+        self.check_trained(2)
+        expected = values_of(self.output)
+        files = state_of(self.output)
+        again = {"output__if_exists": "resume", "train__steps": 6}
+        captions = self.write_list("captions.csv", ("0", "0"))
+        rows = self.good_rows()
+        captions = self.write_list("captions.csv", *rows[:-1], (rows[-1][0], "another caption"))
+        less = self.write_list("less.csv", *rows[:-1])
+        saved = self.output / "restart" / "training.h5"
+        for status, texts, more in (
+                (73, ("exists and is not empty", "resume to train on", "replace to start again"), {}),
+                (65, (f"{saved}: is of another training: found train.seed 42, expected train.seed 7",),
+                 {**again, "train__seed": 7}),
+                (65, ("found train.learning-rate 0.01, lora.rank 4, lora.alpha 4",
+                      "expected train.learning-rate 0.02, lora.rank 2, lora.alpha 2"),
+                 {**again, "lora__rank": 2, "train__learning_rate": 0.02}),
+                (65, ("found data.height 64, expected data.height 48",),
+                 {**again, "data__height": 48}),
+                (65, ("found videos and prompts ", "expected videos and prompts "),
+                 {**again, "data__path": captions}),
+                (65, ("found videos and prompts ", "expected videos and prompts "),
+                 {**again, "data__path": less}),
+                (64, ("model.lora: found ", "which this job writes itself"),
+                 {"output__if_exists": "replace", "model__lora": self.output / "lora"})):
+            with self.subTest(more=more):
+                self.check_refused(status, *texts, **more)
+                self.assertEqual(state_of(self.output), files)
+        clips = {"model.path": MODEL, "output.path": self.output, "prompt.text": "a red circle",
+                 "sample.steps": 1}
+        outcome = run(clips | {"output.if-exists": "resume"})
+        self.assertEqual(outcome.status, 73, outcome)
+        self.assertIn("metrics.h5, of a job that trains; expected one that makes clips",
+                      outcome.errors)
+        self.assertEqual(state_of(self.output), files)
+
+        # The same list in another order of bytes is the same training; the steps are done already.
+        outcome = self.check_trained(2, output__if_exists="resume", train__steps=2,
+                                     data__height=64, data__path=self.write_list("same.csv", *rows))
+        self.assertIn("3 steps were done before, 2 are asked for", outcome.errors)
+        self.check_same(self.output, expected)
+        self.assertEqual(job_status(self.output), "complete")
+
+        (self.output / "cache" / "mine.txt").write_text("mine")
+        self.check_trained(output__if_exists="replace", data__height=48)
+        for path in self.encoded():
+            with h5py.File(path) as file:
+                self.assertEqual(file["latent_mean"].shape[2:], (6, 8))
+        self.assertNotEqual(values_of(self.output)[1], expected[1])
+        self.assertTrue((self.output / "cache" / "mine.txt").exists())
+        self.assertFalse((self.output / "clips").exists())
+
+        self.output = self.folder / "clips"
+        self.make(clips | {"output.path": self.output})
+        self.check_refused(73, "clips/000000.h5, of a job that makes clips; expected one that trains",
+                           **again)
+        self.assertEqual(len(result_files(self.output)), 3)
+
+    def test_a_loss_that_is_not_finite(self):
+        # One caption has a token that no other one has, and that token has no finite embedding.
+        rows = [(path, "a red circle") for path, _ in self.good_rows()]
+        rows[4] = (rows[4][0], "a red zebra")
+        self.make({"model.path": MODEL, "output.path": self.folder / "tokens", "sample.steps": 1,
+                   "output.video": "no", "prompt.text": ["a red circle", "a red zebra"]})
+        known, other = [set(read_clip(self.folder / "tokens", i)["token_ids"]) for i in range(2)]
+        token = (other - known).pop()
+        model = self.folder / "model"
+        shutil.copytree(MODEL, model)
+        path = model / "text_encoder" / "model.safetensors"
+        header, data = read_header(path)
+        shared = header["shared.weight"]
+        item = {"F32": 4, "F16": 2, "BF16": 2}[shared["dtype"]]
+        width = shared["shape"][1] * item
+        begin = shared["data_offsets"][0] + int(token) * width
+        write_header(path, header, data[:begin] + b"\xff" * width + data[begin + width:])
+        options = {"model__path": model, "data__path": self.write_list("list.csv", *rows),
+                   "data__shuffle": "no", "train__batch": 2, "train__caption_dropout": 0,
+                   "train__steps": 5}
+        self.check_trained(train__steps=2, **{k: v for k, v in options.items() if k != "train__steps"})
+        expected = values_of(self.output)
+        # The third step has clips 4 and 5; on one rank, and on the first of two replicas.
+        for ranks, found_on in ((1, "0"), (2, "0")):
+            self.output = self.folder / f"on {ranks}"
+            self.check_refused(65, "step 3 of 5: the loss of ", "list.csv:6: ", "004.mkv",
+                               f"is not finite, found first on rank {found_on}",
+                               "what was saved before is kept", ranks=ranks, train__save_every=1,
+                               **options)
+            self.assertEqual(self.saved_step(), 2)
+            self.check_same(self.output, expected)
+            self.assertEqual(job_status(self.output), "unfinished")
+        self.check_refused(65, "step 3 of 5: ", output__if_exists="resume", **options)
+        self.check_same(self.output, expected)
+
+    def test_more_ranks_than_are_used(self):
+        self.check_trained()
+        expected = values_of(self.output)
+        self.output = self.folder / "idle"
+        outcome = self.train(3, parallel__replicas=1, parallel__ring=2, parallel__text=1,
+                             parallel__decode=2)
+        self.assertEqual(outcome.status, 0, outcome)
+        self.assertEqual(len(outcome.lines(WARNING)), 1, outcome)
+        self.assertIn("rank 2", outcome.lines(WARNING)[0])
+        self.check_same(self.output, expected)
+
+    def test_a_batch_larger_than_the_data(self):
+        """It has clips of several epochs, with numbers of their own."""
+        self.check_trained(2, train__steps=1, train__batch=10, train__warmup=0)
+        rows, _ = values_of(self.output)
+        losses = []
+        for ranks, batch, steps in ((1, 1, 10), (3, 5, 2)):
+            self.output = self.folder / f"{batch} {steps}"
+            # Without learning, a loss depends on the number of the sample alone.
+            self.check_trained(ranks, train__steps=steps, train__batch=batch,
+                               train__learning_rate=0)
+            losses.append(values_of(self.output)[0]["loss"].mean())
+        for loss in losses:
+            self.assertAlmostEqual(loss, rows["loss"][0], delta=1e-12)
+
+
+class UseTest(Training):
+    def clip(self, *loras):
+        output = self.folder / f"of {len(list(self.folder.iterdir()))}"
+        self.make({"model.path": MODEL, "output.path": output, "prompt.text": self.captions[0],
+                   "sample.steps": 4, "model.lora": list(loras)})
+        return read_clip(output)["latents"]
+
+    def test_the_lora_is_used(self):
+        one_epoch = {"train__batch": 1, "train__warmup": 0, "train__caption_dropout": 0,
+                     "data__shuffle": "no"}
+        self.check_trained(train__steps=CLIPS + 1, train__save_every=CLIPS, **one_epoch)
+        next_loss = values_of(self.output)[0]["loss"][CLIPS]
+        trained = lora_file(self.output)
+        inspected = execute([PROGRAM, "inspect", self.output / "lora"])
+        self.assertEqual(inspected.status, 0, inspected)
+        for text in ("24 modules: ", "rank 4 (24)", "factor, alpha / rank: 1 (24)"):
+            self.assertIn(text, inspected.output)
+        self.assertTrue(all(numpy.abs(values).max() > 0
+                            for values in read_safetensors(trained).values()))
+        plain, changed = self.clip(), self.clip(self.output / "lora")
+        self.assertGreater(numpy.abs(changed - plain).max() / numpy.abs(plain).max(), 1e-3)
+        numpy.testing.assert_array_equal(self.clip(f"{trained}:0"), plain)
+
+        # A training of a model with this LoRA begins where the first one was after an epoch: the
+        # next clip, with its random numbers, has the loss that the first training found.
+        self.output = self.folder / "first"
+        self.check_trained(train__steps=CLIPS, **one_epoch)
+        first = lora_file(self.output)
+        losses = {}
+        for name, more in (("plain", {}), ("changed", {"model__lora": first})):
+            self.output = self.folder / name
+            self.check_trained(train__steps=1, train__seed=42 + CLIPS, **one_epoch, **more)
+            losses[name] = values_of(self.output)[0]["loss"][0]
+        self.assertLess(abs(losses["changed"] / next_loss - 1), 1e-4)
+        self.assertGreater(abs(losses["plain"] / next_loss - 1), 1e-3)
+        # Its LoRA has only what it has learned on top.
+        both = self.clip(first, lora_file(self.folder / "changed"))
+        self.assertFalse(numpy.array_equal(both, self.clip(first)))
+
+
+if __name__ == "__main__":
+    main()
