@@ -7,6 +7,7 @@
 #include "job/machine.hpp"
 #include "ops/onednn.hpp"
 #include "options.hpp"
+#include "train/samples.hpp"
 
 namespace reelmesh::app {
 
@@ -14,7 +15,6 @@ Status plan_command(int argc, const char* const* argv) {
   const PlanOptions options = parse_plan(argc, argv);
   if (log::launch_rank() != first_rank) return Status::ok;  // under mpirun, only one rank prints
   const Job& job = options.job;
-  expect(!job.train, "plans of a training are not complete in this version");
   std::vector<int> node_of;
   for (int rank = 0; rank < options.ranks; ++rank) {
     node_of.push_back(rank / options.ranks_per_node);
@@ -23,16 +23,26 @@ Status plan_command(int argc, const char* const* argv) {
   const Conditions conditions =
       plan_conditions(job, options.ranks, job.threads.value_or(1), std::move(node_of),
                       ops::compute_dtype(job.dtype), job.backend == Backend::cuda);
-  Family::open(job.model)->check_weights(has_videos(job));
+  Family::open(job.model)->check_weights(job.train || has_videos(job));
+  const auto print = [&](const JobPlan& planned, const std::string& clips,
+                         const std::vector<BatchOutline>& batches) {
+    const nlohmann::json described = describe(planned, batches);
+    std::cout << (options.json ? described.dump(2) + "\n"
+                               : fmt::format("{}\n{}", clips, plan_text(described, Detail::ranks)))
+              << std::flush;
+    return Status::ok;
+  };
+  if (job.train) {
+    const train::Samples samples =
+        train::plan_samples(job, conditions, train::listed_samples(job.train->data));
+    require_fit(samples.clips, samples.planned, conditions);
+    return print(samples.planned, describe_training(samples.planned, std::ssize(samples.usable)),
+                 {});
+  }
   const JobPlan planned = plan_job(job, conditions, probe_inputs(job));
   require_fit(job, planned, conditions);
-  const nlohmann::json described =
-      describe(planned, form_batches(planned.clips, planned.kinds, job.batch));
-  std::cout << (options.json ? described.dump(2) + "\n"
-                             : fmt::format("{}\n{}", describe_clips(planned.clips, planned.kinds),
-                                           plan_text(described, Detail::ranks)))
-            << std::flush;
-  return Status::ok;
+  return print(planned, describe_clips(planned.clips, planned.kinds),
+               form_batches(planned.clips, planned.kinds, job.batch));
 }
 
 }  // namespace reelmesh::app

@@ -58,9 +58,9 @@ struct Clip {
   }
 };
 
-/// The layout of the pixels [frame, row, column, 3] of what a clip begins from, over the ranks that
-/// encode them to latents of this layout [frame, row, column].
-Layout encoded_pixels(const Clip& clip, const Layout& latents);
+/// The layout of `frames` frames of pixels [frame, row, column, 3] of a clip's size, over the ranks
+/// that encode them to latents of this layout [frame, row, column].
+Layout encoded_pixels(const Clip& clip, const Layout& latents, std::int64_t frames);
 
 /// Shapes of the arrays that the job writes for a clip. text_channels: of a text embedding.
 ClipShapes output_shapes(const Job& job, const Clip& clip, std::int64_t text_channels);

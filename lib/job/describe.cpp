@@ -120,18 +120,18 @@ json stages(const JobPlan& planned) {
   for (std::size_t i = 0; i < formats; ++i) {
     const ClipFormat& format = planned.formats[i];
     const Layout& frames = plan.sizes[i].decode.front().frames;
-    if (format.input == InputKind::none) continue;
-    add(name_of(format.input), shown(format.size), plan.roles.decode,
-        shown_cut(frames.cropped(0, 0, 1), axes), largest_share(frames, "pixels"),
-        &RankMemory::encode, &MemoryPlan::encode);
+    if (format.input == InputKind::none && !planned.train) continue;
+    add(planned.train ? name_of(InputKind::video) : name_of(format.input), shown(format.size),
+        plan.roles.decode, shown_cut(frames.cropped(0, 0, 1), axes),
+        largest_share(frames, "pixels"), &RankMemory::encode, &MemoryPlan::encode);
   }
   for (std::size_t i = 0; i < formats; ++i) {
     const DenoiseLayout& layout = plan.sizes[i].denoise.front();
-    add("denoise", shown(planned.formats[i].size), plan.roles.denoise,
+    add(planned.train ? "train" : "denoise", shown(planned.formats[i].size), plan.roles.denoise,
         layout.parts.empty() ? shown(layout.mesh) : shown_cut(layout.tokens, axes),
         largest_share(layout.tokens, "tokens"), &RankMemory::denoise, &MemoryPlan::denoise);
   }
-  for (std::size_t i = 0; i < formats; ++i) {
+  for (std::size_t i = 0; i < formats && !planned.train; ++i) {
     const Layout& frames = plan.sizes[i].decode.front().frames;
     add("decode", shown(planned.formats[i].size), plan.roles.decode, shown_cut(frames, axes),
         largest_share(frames, "pixels"), &RankMemory::decode, &MemoryPlan::decode);
@@ -188,12 +188,26 @@ json describe(const JobPlan& planned, const std::vector<BatchOutline>& batches) 
       all["cache"]["coefficients"] = coefficients->values();
     }
   }
+  if (planned.train) {
+    all["training"] = {{"clips_of_step", planned.train->batch},
+                       {"method", "lora"},
+                       {"lora_rank", planned.train->lora.rank},
+                       {"lora_targets", planned.train->lora.targets}};
+  }
   if (planned.tail) {
     all["last_batches"] = {{"batches", planned.tail_batches},
                            {"plan", describe_layout(*planned.tail, size)}};
   }
   all["description"] = plan_text(all);
   return all;
+}
+
+std::string describe_training(const JobPlan& planned, std::int64_t clips) {
+  return fmt::format(
+      "training on {} clip{} of {} (frames x height x width), {} in a step: LoRA of "
+      "rank {}",
+      clips, clips == 1 ? "" : "s", shown(planned.formats.front().size), planned.train->batch,
+      planned.train->lora.rank);
 }
 
 std::string describe_clips(const std::vector<ClipOutline>& clips, const ClipKinds& kinds) {

@@ -9,11 +9,16 @@ namespace reelmesh {
 
 /// The description of a job's plan: what `plan --json` prints, and job.h5 keeps as plan_json. Of
 /// the plan with clips like the first one, and with a table of all stages, the division of the
-/// batches over the replicas, and the text that people read. batches: those that are to be made.
+/// batches over the replicas, and the text that people read. batches: those that are to be made;
+/// none in a training.
 nlohmann::json describe(const JobPlan& planned, const std::vector<BatchOutline>& batches);
 
 /// "4 clips of 9x64x64 (frames x height x width), 20 steps"; names the number of formats where
 /// clips differ. clips: those that are to be made, not empty.
 std::string describe_clips(const std::vector<ClipOutline>& clips, const ClipKinds& kinds);
+
+/// The same of a training on so many clips: "training on 20 clips of 49x480x720 (frames x height x
+/// width), 4 in a step: LoRA of rank 64".
+std::string describe_training(const JobPlan& planned, std::int64_t clips);
 
 }  // namespace reelmesh

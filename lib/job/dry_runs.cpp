@@ -1,6 +1,7 @@
 #include "job/dry_runs.hpp"
 
 #include <algorithm>
+#include <set>
 
 #include "models/t5/t5.hpp"
 #include "tensor/purpose.hpp"
@@ -11,7 +12,7 @@ namespace reelmesh {
 template <class Model>
 struct DryRuns::Part {
   Ledger ledger;
-  std::unique_ptr<const Model> model;
+  std::unique_ptr<Model> model;
   std::int64_t weights = 0, loading = 0;  // bytes; loading: beside the weights, at the peak
 
   template <class Make>
@@ -32,22 +33,24 @@ struct DryRuns::Batch {
   std::int64_t clips = 1, text_tokens = 1;
   DenoiseLayout alone;  // on one rank
   std::optional<WholeStep> whole;
-  std::map<std::vector<std::int64_t>, DenoiseCost> costs;             // by Family::share()
+  std::map<std::vector<std::int64_t>, DenoiseCost> costs;             // by DryRuns::share()
   std::map<std::vector<std::int64_t>, StageMemory> decoded, encoded;  // by extents and edges
 };
 
-// A step on one rank. Bytes, FLOPs.
+// A step of one batch, or of a training with one clip, on one rank. Bytes, FLOPs.
 struct DryRuns::Step {
   std::int64_t weights = 0, loading = 0;
   std::int64_t held = 0;    // while the clip is denoised, beside the weights
   std::int64_t excess = 0;  // at the peak of a step
   std::int64_t per_thread = 0, sent = 0, flops = 0, attention = 0;
+  std::int64_t fetched = 0;      // of weights
+  std::int64_t sent_update = 0;  // beside `sent`, once a step, for how many clips it may be
 
   // If each layer beyond `one` adds what the second adds.
   static Step of_layers(const Step& one, const Step& two, std::int64_t layers) {
     Step step = two;
-    for (std::int64_t Step::*amount :
-         {&Step::weights, &Step::held, &Step::sent, &Step::flops, &Step::attention}) {
+    for (std::int64_t Step::*amount : {&Step::weights, &Step::held, &Step::sent, &Step::flops,
+                                       &Step::attention, &Step::fetched}) {
       step.*amount = one.*amount + (layers - 1) * (two.*amount - one.*amount);
     }
     return step;
@@ -89,17 +92,20 @@ int inner_rank(const DecodeLayout& layout, int rank) {
 }  // namespace
 
 DryRuns::DryRuns(const Family& family, const Precision& precision, const Numerics& numerics,
-                 bool unlike_processors)
+                 bool unlike_processors, std::optional<DryTraining> training)
     : family_(family),
       precision_(precision),
       numerics_(numerics),
-      unlike_processors_(unlike_processors) {}
+      unlike_processors_(unlike_processors),
+      training_(std::move(training)) {}
 
 DryRuns::~DryRuns() = default;
 
 std::shared_ptr<DryRuns> DryRuns::of(const Family& family, const Precision& precision,
-                                     const Numerics& numerics, bool unlike_processors) {
-  return std::shared_ptr<DryRuns>(new DryRuns(family, precision, numerics, unlike_processors));
+                                     const Numerics& numerics, bool unlike_processors,
+                                     std::optional<DryTraining> training) {
+  return std::shared_ptr<DryRuns>(
+      new DryRuns(family, precision, numerics, unlike_processors, std::move(training)));
 }
 
 Checkpoint DryRuns::shapes() const {
@@ -131,16 +137,26 @@ std::unique_ptr<DryRuns::Transformer> DryRuns::make_transformer(
   });
 }
 
+namespace {
+
+// FLOPs of attention so far.
+std::int64_t attention_flops(const Ledger& ledger) {
+  std::int64_t flops = 0;
+  for (const auto& span : {trace::spans::attention, trace::spans::attention_backward}) {
+    const auto found = ledger.operations().find(span.name);
+    if (found != ledger.operations().end()) flops += found->second.flops;
+  }
+  return flops;
+}
+
+}  // namespace
+
 DryRuns::Step DryRuns::step(Transformer& part, const Batch& batch, const DenoiseLayout& layout,
                             int rank) {
   Ledger& ledger = part.ledger;
   const DryRun run(ledger);
   ledger.release();
   const trace::Recorder& counted = ledger.counted();
-  const auto attention = [&] {
-    const auto found = ledger.operations().find(trace::spans::attention.name);
-    return found == ledger.operations().end() ? 0 : found->second.flops;
-  };
   Step step{.weights = part.weights, .loading = part.loading};
   const Clip& clip = batch.clip;
   const Device device = precision_.device();
@@ -172,7 +188,8 @@ DryRuns::Step DryRuns::step(Transformer& part, const Batch& batch, const Denoise
                            .keeps_residual = clip.format.keeps_residual},
                           conditioning);
   step.held = ledger.present() - part.weights;
-  const std::int64_t flops = counted.flops, sent = counted.bytes_sent, in_attention = attention();
+  const std::int64_t flops = counted.flops, sent = counted.bytes_sent;
+  const std::int64_t fetched = counted.bytes_fetched, in_attention = attention_flops(ledger);
   const Tensor time = part.model->embed(clip.sampling.sampler->timestep(0));
   const std::vector<Tensor> predictions = prepared->predict_together(
       latents, time, clip.format.keeps_residual ? Blocks::compute_and_keep : Blocks::compute);
@@ -190,31 +207,116 @@ DryRuns::Step DryRuns::step(Transformer& part, const Batch& batch, const Denoise
   step.held += of_predictions;
   step.excess = ledger.peak() + of_predictions - part.weights - step.held;
   step.flops = counted.flops - flops;
-  step.attention = attention() - in_attention;
+  step.attention = attention_flops(ledger) - in_attention;
   step.sent = counted.bytes_sent - sent;
+  step.fetched = counted.bytes_fetched - fetched;
+  step.per_thread = ledger.scratch();
+  return step;
+}
+
+DryRuns::Trained& DryRuns::trained(Residence residence) {
+  std::unique_ptr<Trained>& made = trained_[residence];
+  if (made == nullptr) {
+    WeightPlacement placement{.residence = residence, .unlike_processors = unlike_processors_};
+    if (residence != Residence::replicated) placement.group = comm::Group::pretended(0, 2);
+    made = make_trained(placement);
+  }
+  return *made;
+}
+
+std::unique_ptr<DryRuns::Trained> DryRuns::make_trained(const WeightPlacement& placement) const {
+  return std::make_unique<Trained>(precision_, [&] {
+    return family_.trainable(shapes(), precision_.tensors, placement,
+                             lora_shape(training_->settings.lora));
+  });
+}
+
+// One round and the update, as in a step of a training.
+DryRuns::Step DryRuns::training_step(Trained& part, const Batch& batch, const DenoiseLayout& layout,
+                                     int rank, const Replica& replica) {
+  Ledger& ledger = part.ledger;
+  const DryRun run(ledger);
+  ledger.release();
+  const trace::Recorder& counted = ledger.counted();
+  Step step{.weights = part.weights, .loading = part.loading};
+  const Clip& clip = batch.clip;
+  const TrainSettings& settings = training_->settings;
+  const Device host = precision_.device().host();
+  const DenoiseTask task{.group = comm::Group::pretended(rank, layout.mesh.ranks()),
+                         .layout = layout,
+                         .latents = clip.latents,
+                         .branches = 1,
+                         .size = clip.format.size,
+                         .fps = clip.fps()};
+  const comm::Group peers = comm::Group::pretended(replica.index, replica.count);
+  const auto own = training_->make(*part.model, task, peers, settings);
+  column_unit_ = own->columns().unit();
+  own->use_values();
+  step.held = ledger.present() - part.weights;
+  const std::int64_t clips = std::min<std::int64_t>(replica.count, settings.batch);
+  const std::int64_t flops = counted.flops, sent = counted.bytes_sent;
+  const std::int64_t fetched = counted.bytes_fetched, in_attention = attention_flops(ledger);
+  {
+    Tensor gradient;
+    if (replica.index < clips) {
+      const Shape box = layout.latents.with_axis(1, clip.latent_channels).box(rank).extent;
+      const Shape text{layout.text.box(rank).numel(), 1, family_.text_encoder().d_model};
+      const TrainingSample sample{.timestep = 0,
+                                  .latents = Tensor::empty(box, DType::float32, host),
+                                  .target = Tensor::empty(box, DType::float32, host),
+                                  .text = Tensor::empty(text, precision_.tensors, host)};
+      gradient = own->compute(sample).gradient;
+    }
+    own->add(gradient, clips);
+  }
+  step.flops = counted.flops - flops;
+  step.attention = attention_flops(ledger) - in_attention;
+  step.sent = counted.bytes_sent - sent;
+  step.fetched = counted.bytes_fetched - fetched;
+  own->update(0, 1, settings.batch);
+  step.sent_update = counted.bytes_sent - sent - step.sent;
+  step.excess = ledger.peak() - part.weights - step.held;
   step.per_thread = ledger.scratch();
   return step;
 }
 
 DryRuns::Step DryRuns::step(const Batch& batch, const DenoiseLayout& layout, int rank,
-                            Residence residence) {
+                            Residence residence, const Replica& replica) {
+  if (training_) return training_step(trained(residence), batch, layout, rank, replica);
   const std::int64_t layers = family_.layers();
   const Step one = step(transformer(1, residence), batch, layout, rank);
   if (layers == 1) return one;
   return Step::of_layers(one, step(transformer(2, residence), batch, layout, rank), layers);
 }
 
-DenoiseCost DryRuns::denoise(Batch& batch, const DenoiseLayout& layout, int rank) {
+// Ranks with equal numbers take the same.
+std::vector<std::int64_t> DryRuns::share(const DenoiseLayout& layout, int rank,
+                                         const Replica& replica) {
   std::vector<std::int64_t> share = family_.share(layout, rank);
   const Mesh& mesh = layout.mesh;
   share.insert(share.end(), {mesh.cfg, mesh.ring, mesh.ulysses});
-  const auto [entry, is_new] = batch.costs.try_emplace(std::move(share));
+  if (!training_) return share;
+  const std::int64_t batch = training_->settings.batch;
+  share.insert(share.end(), {replica.count, replica.share_of(batch), replica.index < batch});
+  const TokenColumns columns(comm::Group::pretended(rank, mesh.ranks()), {}, column_unit_);
+  std::set<std::int64_t> widths;
+  for (const LoraTarget& target : trained(Residence::replicated).model->targets()) {
+    widths.insert({target.in, target.out});
+  }
+  for (const std::int64_t width : widths) share.push_back(columns.own_columns(width).count);
+  return share;
+}
+
+DenoiseCost DryRuns::denoise(Batch& batch, const DenoiseLayout& layout, int rank,
+                             const Replica& replica) {
+  const auto [entry, is_new] = batch.costs.try_emplace(share(layout, rank, replica));
   DenoiseCost& cost = entry->second;
   if (is_new) {
-    const Step found = step(batch, layout, rank, Residence::replicated);
+    const Step found = step(batch, layout, rank, Residence::replicated, replica);
+    const std::int64_t times = training_ ? replica.share_of(training_->settings.batch) : 1;
     cost.memory =
         of_stage(found.weights, found.loading, found.held + found.excess, found.per_thread);
-    cost.step = {static_cast<double>(found.flops), found.sent};
+    cost.step = {static_cast<double>(times * found.flops), times * found.sent + found.sent_update};
   }
   return cost;
 }
@@ -237,7 +339,8 @@ const StreamedWeights& DryRuns::streamed(const Batch& batch) {
   const auto window = [&](const Step& other) {
     return std::max<std::int64_t>(0, other.held + other.excess - whole.held - whole.excess);
   };
-  streamed_ = {whole.weights - fetched.weights, window(step(Residence::sharded)), window(fetched)};
+  streamed_ = {whole.weights - fetched.weights, window(step(Residence::sharded)), window(fetched),
+               fetched.fetched};
   return *streamed_;
 }
 
@@ -248,19 +351,21 @@ std::int64_t DryRuns::sent_weights(const RankWeights& shares, int rank, int rank
   if (ranks > most_ranks) return streamed(*first_).bytes / ranks * (ranks - 1);
   const auto [entry, is_new] = sent_weights_.try_emplace({shares, rank, ranks});
   if (is_new) {
-    const auto sharded =
-        make_transformer(family_.layers(), {.residence = Residence::sharded,
-                                            .group = comm::Group::pretended(rank, ranks),
-                                            .shares = shares,
-                                            .unlike_processors = unlike_processors_});
-    entry->second = step(*sharded, *first_, first_->alone, 0).sent;
+    const WeightPlacement placement{.residence = Residence::sharded,
+                                    .group = comm::Group::pretended(rank, ranks),
+                                    .shares = shares,
+                                    .unlike_processors = unlike_processors_};
+    entry->second =
+        training_
+            ? training_step(*make_trained(placement), *first_, first_->alone, 0, {}).sent
+            : step(*make_transformer(family_.layers(), placement), *first_, first_->alone, 0).sent;
   }
   return entry->second;
 }
 
 StageMemory DryRuns::decode(const Batch& batch, const DecodeLayout& layout, int rank) {
   if (decoder_ == nullptr) {
-    decoder_ = std::make_unique<Part<Decoder>>(
+    decoder_ = std::make_unique<Part<const Decoder>>(
         precision_, [&] { return family_.decoder(shapes(), precision_.tensors); });
   }
   Ledger& ledger = decoder_->ledger;
@@ -277,19 +382,25 @@ StageMemory DryRuns::decode(const Batch& batch, const DecodeLayout& layout, int 
 
 StageMemory DryRuns::encode(const Batch& batch, const DecodeLayout& layout, int rank) {
   if (encoder_ == nullptr) {
-    encoder_ = std::make_unique<Part<Encoder>>(
+    encoder_ = std::make_unique<Part<const Encoder>>(
         precision_, [&] { return family_.encoder(shapes(), precision_.tensors); });
   }
   Ledger& ledger = encoder_->ledger;
   const DryRun run(ledger);
   ledger.release();
   const Clip& clip = batch.clip;
-  const Layout cut = layout.latents.cropped(0, 0, clip.input->latent_frames);
-  const Layout pixels = encoded_pixels(clip, cut);
+  const std::int64_t frames = training_ ? clip.format.size.frames : clip.input->frames;
+  const Layout cut =
+      training_ ? layout.latents : layout.latents.cropped(0, 0, clip.input->latent_frames);
+  const Layout pixels = encoded_pixels(clip, cut, frames);
   const comm::Group group = comm::Group::pretended(rank, cut.ranks());
   const Tensor read =
       Tensor::empty(pixels.box(rank).extent, DType::uint8, precision_.device().host());
-  encoder_->model->sample({read, pixels, group}, cut, clip.input->scale, {});
+  if (training_) {
+    encoder_->model->posterior({read, pixels, group}, cut);
+  } else {
+    encoder_->model->sample({read, pixels, group}, cut, clip.input->scale, {});
+  }
   return of_stage(encoder_->weights, encoder_->loading, ledger.peak() - encoder_->weights,
                   ledger.scratch());
 }
@@ -311,8 +422,8 @@ void DryRuns::complete(ClipWorkload& workload, const Clip& clip, std::int64_t to
   w.streamed = streamed(*batch);
   if (first_ == nullptr) first_ = batch;
   const auto runs = shared_from_this();
-  w.cost = [runs, batch](const DenoiseLayout& layout, int rank) {
-    return runs->denoise(*batch, layout, rank);
+  w.cost = [runs, batch](const DenoiseLayout& layout, int rank, const Replica& replica) {
+    return runs->denoise(*batch, layout, rank, replica);
   };
   w.whole_step = [runs, batch] { return runs->whole_step(*batch); };
   const auto kept = [runs, batch](auto results, auto count) {
@@ -330,14 +441,14 @@ void DryRuns::complete(ClipWorkload& workload, const Clip& clip, std::int64_t to
     };
   };
   workload.decode.memory = kept(&Batch::decoded, &DryRuns::decode);
-  if (clip.input) workload.encode = kept(&Batch::encoded, &DryRuns::encode);
+  if (clip.input || training_) workload.encode = kept(&Batch::encoded, &DryRuns::encode);
 }
 
 TextWorkload DryRuns::text(std::int64_t tokens) {
   const T5Config& config = family_.text_encoder();
   const auto run_part = [this, &config, tokens](const T5Part& part, Residence residence) {
     const WeightPlacement placement{.residence = residence, .group = comm::Group::pretended(0, 1)};
-    Part<T5Layers> layers(precision_, [&] {
+    Part<const T5Layers> layers(precision_, [&] {
       return std::make_unique<const T5Layers>(shapes(), config, part, precision_.tensors,
                                               placement);
     });

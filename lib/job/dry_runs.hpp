@@ -7,22 +7,30 @@
 #include <vector>
 
 #include "job/family.hpp"
+#include "job/training_replica.hpp"
 #include "tensor/ledger.hpp"
 
 namespace reelmesh {
 
+/// A training whose steps run in place of denoising.
+struct DryTraining {
+  TrainSettings settings;
+  MakeTrainingReplica make;
+};
+
 /// Dry runs of one model. Ranks with equal shares of a clip run once. The transformer runs with one
-/// and with two layers, since every further layer adds the same.
+/// and with two layers, since every further layer adds the same; a training runs with all of them.
 class DryRuns : public std::enable_shared_from_this<DryRuns> {
  public:
   /// unlike_processors: as WeightPlacement. The family must outlive the object and the workloads
   /// that it completes.
   static std::shared_ptr<DryRuns> of(const Family& family, const Precision& precision,
-                                     const Numerics& numerics, bool unlike_processors);
+                                     const Numerics& numerics, bool unlike_processors,
+                                     std::optional<DryTraining> training = {});
   ~DryRuns();
 
   /// Gives a workload, which Family::workload() has made for clips like this one, what it lacks.
-  /// together: clips that are denoised together.
+  /// together: clips that are denoised together; 1 in a training.
   void complete(ClipWorkload& workload, const Clip& clip, std::int64_t together);
   /// The text encoder for texts of at most `tokens` tokens.
   TextWorkload text(std::int64_t tokens);
@@ -32,18 +40,25 @@ class DryRuns : public std::enable_shared_from_this<DryRuns> {
  private:
   template <class Model>
   struct Part;
-  using Transformer = Part<Denoiser>;
+  using Transformer = Part<const Denoiser>;
+  using Trained = Part<Trainable>;
   struct Batch;
   struct Step;
   DryRuns(const Family& family, const Precision& precision, const Numerics& numerics,
-          bool unlike_processors);
+          bool unlike_processors, std::optional<DryTraining> training);
   Checkpoint shapes() const;
   Transformer& transformer(std::int64_t layers, Residence residence);
   std::unique_ptr<Transformer> make_transformer(std::int64_t layers,
                                                 const WeightPlacement& placement) const;
+  Trained& trained(Residence residence);
+  std::unique_ptr<Trained> make_trained(const WeightPlacement& placement) const;
+  Step training_step(Trained& part, const Batch& batch, const DenoiseLayout& layout, int rank,
+                     const Replica& replica);
   Step step(Transformer& part, const Batch& batch, const DenoiseLayout& layout, int rank);
-  Step step(const Batch& batch, const DenoiseLayout& layout, int rank, Residence residence);
-  DenoiseCost denoise(Batch& batch, const DenoiseLayout& layout, int rank);
+  Step step(const Batch& batch, const DenoiseLayout& layout, int rank, Residence residence,
+            const Replica& replica = {});
+  std::vector<std::int64_t> share(const DenoiseLayout& layout, int rank, const Replica& replica);
+  DenoiseCost denoise(Batch& batch, const DenoiseLayout& layout, int rank, const Replica& replica);
   WholeStep whole_step(Batch& batch);
   const StreamedWeights& streamed(const Batch& batch);
   StageMemory decode(const Batch& batch, const DecodeLayout& layout, int rank);
@@ -55,9 +70,12 @@ class DryRuns : public std::enable_shared_from_this<DryRuns> {
   Precision precision_;
   Numerics numerics_;
   bool unlike_processors_;
+  std::optional<DryTraining> training_;
   std::map<std::pair<std::int64_t, Residence>, std::unique_ptr<Transformer>> transformers_;
-  std::unique_ptr<Part<Decoder>> decoder_;
-  std::unique_ptr<Part<Encoder>> encoder_;
+  std::map<Residence, std::unique_ptr<Trained>> trained_;
+  std::int64_t column_unit_ = 1;  ///< of TrainingReplica::columns()
+  std::unique_ptr<Part<const Decoder>> decoder_;
+  std::unique_ptr<Part<const Encoder>> encoder_;
   std::shared_ptr<Batch> first_;  ///< of the first workload
   std::map<std::tuple<RankWeights, int, int>, std::int64_t> sent_weights_;
   std::optional<StreamedWeights> streamed_;

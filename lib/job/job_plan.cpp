@@ -73,8 +73,9 @@ std::int64_t bytes_of_clips(const Job& job) {
 // The matrices of LoRAs are in the host's memory while weights are read.
 void add(const LoraMemory& loras, DenoiseWorkload& denoise) {
   if (loras.shared == 0) return;
-  denoise.cost = [loras, cost = denoise.cost](const DenoiseLayout& layout, int rank) {
-    DenoiseCost with = cost(layout, rank);
+  denoise.cost = [loras, cost = denoise.cost](const DenoiseLayout& layout, int rank,
+                                              const Replica& replica) {
+    DenoiseCost with = cost(layout, rank, replica);
     with.memory.working = std::max(with.memory.working, loras.shared);
     with.memory.per_thread += loras.per_thread;
     return with;
@@ -170,11 +171,11 @@ ClipWorkload scaled(ClipWorkload large, const ClipWorkload& small) {
   };
   estimate_from(small.denoise, w);
   const DenoiseLayout alone = small.denoise.layouts(small.denoise, {}).front().layout;
-  w.cost = [grown, small = small.denoise, alone, whole = w.whole_step](const DenoiseLayout& layout,
-                                                                       int rank) {
+  w.cost = [grown, small = small.denoise, alone, whole = w.whole_step](
+               const DenoiseLayout& layout, int rank, const Replica& replica) {
     const int own = layout.branch_rank(rank);
     const WholeStep step = whole();
-    return DenoiseCost{grown(small.cost(alone, 0).memory, layout.tokens, own),
+    return DenoiseCost{grown(small.cost(alone, 0, replica).memory, layout.tokens, own),
                        {(step.attention + step.others) / layout.mesh.ranks(), 0}};
   };
   const DecodeLayout decoded = decode_layout(small.decode, 1);
@@ -195,7 +196,9 @@ Workload job_workload(const Job& job, const JobPlan& planned, const Precision& p
   const std::vector<std::size_t> format_of_kind = formats_of_kinds(planned);
   Workload workload;
   std::vector<const Clip*> first(formats.size());
-  std::vector<std::int64_t> tokens(formats.size(), 1), reading(formats.size(), 0);
+  std::vector<std::int64_t> tokens(formats.size(), 1);
+  std::vector<std::int64_t> reading(formats.size(),
+                                    precision.on_gpu ? 0 : planned.training.reading_bytes);
   const auto together = std::min<std::int64_t>(job.batch, std::ssize(clips));
   for (const ClipOutline& outline : clips) {
     const Clip& clip = planned.kinds[outline.kind];
@@ -208,11 +211,15 @@ Workload job_workload(const Job& job, const JobPlan& planned, const Precision& p
       const InputFacts& facts = planned.inputs.at(input.file.path);
       reading[size] = std::max(reading[size], reading_bytes(input, facts, clip.format.size));
     }
+    if (job.train) continue;  // its embeddings go to files
     const std::int64_t bytes = planned.embedding_bytes(outline, job.dtype);
     workload.embedding_bytes += bytes;
     workload.largest_embedding_bytes = std::max(workload.largest_embedding_bytes, together * bytes);
   }
-  const auto runs = DryRuns::of(family, precision, job.numerics, planned.unlike_processors);
+  std::optional<DryTraining> training;
+  if (job.train) training = {*job.train, planned.training.make};
+  const auto runs =
+      DryRuns::of(family, precision, job.numerics, planned.unlike_processors, std::move(training));
   for (std::size_t size = 0; size < formats.size(); ++size) {
     ClipWorkload of_size = family.workload(*first[size], tokens[size]);
     if (numel(first[size]->latents) <= most_run_latents) {
@@ -224,13 +231,14 @@ Workload job_workload(const Job& job, const JobPlan& planned, const Precision& p
       of_size = scaled(std::move(of_size), small);
     }
     if (!precision.on_gpu) add(planned.loras, of_size.denoise);
-    if (!job.keep_video) {  // the decoder is not even loaded
+    if (!job.keep_video || job.train) {  // the decoder is not even loaded
       of_size.decode.memory = [](const DecodeLayout&, int) { return StageMemory{}; };
     }
     workload.sizes.push_back(with_reading(std::move(of_size), reading[size]));
   }
   mark_smaller(workload.sizes, formats);
   if (!precision.on_gpu) workload.clip_bytes = planned.clip_bytes;
+  if (job.train) workload.trained_clips = job.train->batch;
   workload.text = runs->text(std::ranges::max(tokens));
   workload.sent_weights = [runs](const RankWeights& shares, int rank, int ranks) {
     return runs->sent_weights(shares, rank, ranks);
@@ -393,6 +401,21 @@ void choose_replicas(JobPlan& planned, std::vector<Plan> plans,
   planned.plan = std::move(plans[best]);
 }
 
+// Chooses the plan with which a step of a training is predicted to end first.
+void choose_trained_replicas(JobPlan& planned, std::vector<Plan> plans) {
+  const auto cost = [](const Plan& plan) {
+    double busiest = 0;
+    for (int rank = 0; rank < plan.ranks; ++rank) {
+      const auto r = static_cast<std::size_t>(rank);
+      const double speed = plan.rank_weights.empty() ? 1 : plan.rank_weights[r];
+      const StepCost& step = plan.sizes.front().ranks[r].step;
+      busiest = std::max(busiest, step.total(speed, plan.weights.fetched));
+    }
+    return busiest;
+  };
+  planned.plan = std::move(*std::ranges::min_element(plans, {}, cost));
+}
+
 }  // namespace
 
 Conditions plan_conditions(const Job& job, int ranks, int threads, std::vector<int> node_of,
@@ -440,8 +463,12 @@ std::size_t JobPlan::size_index(const Clip& clip) const {
   return size;
 }
 
-JobPlan plan_job(const Job& job, const Conditions& conditions, Inputs inputs) {
+JobPlan plan_job(const Job& job, const Conditions& conditions, Inputs inputs,
+                 TrainingToPlan training) {
+  expect(!job.train || training.make, "a training without its code");
   JobPlan planned;
+  planned.train = job.train;
+  planned.training = std::move(training);
   planned.inputs = std::move(inputs);
   planned.family = Family::open(job.model);
   planned.tokenizer = planned.family->open_tokenizer();
@@ -464,6 +491,14 @@ JobPlan plan_job(const Job& job, const Conditions& conditions, Inputs inputs) {
 void plan_again(JobPlan& planned, const Job& job, const Conditions& conditions,
                 const std::vector<ClipOutline>& clips) {
   const Workload workload = job_workload(job, planned, job_precision(job, conditions));
+  if (job.train) {
+    const auto batch = static_cast<std::size_t>(job.train->batch);
+    choose_trained_replicas(
+        planned,
+        plans_with_replicas(job, workload, batch, with_parts_of_nodes(job, workload, conditions)));
+    complete_plan(planned.plan, workload, job.parallel);
+    return;
+  }
   const std::vector<BatchOutline> batches = form_batches(clips, planned.kinds, job.batch);
   choose_replicas(planned,
                   plans_with_replicas(job, workload, batches.size(),

@@ -2,6 +2,7 @@
 // A job and a machine → clips and the plan that `run` executes and `plan` prints. No MPI: every
 // rank computes the same plan.
 #include "job/family.hpp"
+#include "job/training_replica.hpp"
 #include "plan/plan.hpp"
 #include "plan/task_schedule.hpp"
 #include "tensor/ledger.hpp"
@@ -39,6 +40,8 @@ struct JobPlan {
   std::string products;            ///< how bfloat16 is multiplied, if it is; otherwise empty
   bool unlike_processors = false;  ///< whether packed weights of the ranks may differ
   Plan plan;
+  std::optional<TrainSettings> train;  ///< of a training, whose steps are those of plan.sizes
+  TrainingToPlan training;
   /// A plan with fewer, larger replicas for the last `tail_batches` batches, if it is predicted to
   /// complete all clips sooner; with the same sizes and order of ranks.
   std::optional<Plan> tail;
@@ -73,7 +76,12 @@ std::vector<BatchOutline> ordered_batches(const JobPlan& planned,
 /// clips begin from. Errors as Family::open, Family::clips and make_plan; also Error(no_input) if
 /// the file that parallel.device-map names is missing. Time and memory are linear in the number of
 /// clips.
-JobPlan plan_job(const Job& job, const Conditions& conditions, Inputs inputs = {});
+///
+/// With job.train: of a training on these clips, which are of one size and without guidance. Steps
+/// of train.batch clips take the place of denoising, videos are encoded and none are decoded, and
+/// all embeddings are in files; the number of replicas is that with the lowest cost of a step.
+JobPlan plan_job(const Job& job, const Conditions& conditions, Inputs inputs = {},
+                 TrainingToPlan training = {});
 
 /// Makes the plan again for a job of which only these clips are still to be made: fewer clips may
 /// be made sooner by fewer, larger replicas.

@@ -14,7 +14,6 @@
 #include "base/trace.hpp"
 #include "comm/together.hpp"
 #include "job/describe.hpp"
-#include "job/host_memory.hpp"
 #include "job/options.hpp"
 #include "ops/convolution.hpp"
 #include "ops/packing.hpp"
@@ -97,20 +96,7 @@ void JobRun::plan() {
 }
 
 void JobRun::check_plan_and_order() {
-  const Plan& plan = planned_.plan;
-  // Without a limit from the user, a predicted excess of GPU memory is only a warning.
-  if (!job_.memory_limits.empty()) {
-    require_fit(job_, planned_, conditions_);
-  } else if (found_.device.is_cuda() && !plan.memory.fits()) {
-    log::warning("{} (the GPU's free memory); continuing, but the job may run out of memory",
-                 describe_excess(plan.memory));
-  }
-  std::vector<int> order;  // of ranks of found_.launched
-  for (const LaunchedRank rank : plan.launched) order.push_back(number_of(rank));
-  world_ = std::ranges::is_sorted(order) ? found_.launched : found_.launched.in_order(order);
-  if (!found_.device.is_cuda()) require_host_memory(world_, plan.memory, found_.threads);
-  const std::string idle = describe_idle(plan.roles, world_.size());
-  if (!idle.empty()) log::warning("{}", idle);
+  world_ = require_plan_fits(job_, planned_, conditions_, found_);
 }
 
 void JobRun::open_output() {

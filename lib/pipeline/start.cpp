@@ -54,6 +54,26 @@ Conditions agree_on_conditions(const Job& job, const comm::Group& world, const D
   return conditions;
 }
 
+comm::Group require_plan_fits(const Job& job, const JobPlan& planned, const Conditions& conditions,
+                              const Devices& found) {
+  const Plan& plan = planned.plan;
+  // Without a limit from the user, a predicted excess of GPU memory is only a warning.
+  if (!job.memory_limits.empty()) {
+    require_fit(job, planned, conditions);
+  } else if (found.device.is_cuda() && !plan.memory.fits()) {
+    log::warning("{} (the GPU's free memory); continuing, but the job may run out of memory",
+                 describe_excess(plan.memory));
+  }
+  std::vector<int> order;  // of ranks of found.launched
+  for (const LaunchedRank rank : plan.launched) order.push_back(number_of(rank));
+  const comm::Group world =
+      std::ranges::is_sorted(order) ? found.launched : found.launched.in_order(order);
+  if (!found.device.is_cuda()) require_host_memory(world, plan.memory, found.threads);
+  const std::string idle = describe_idle(plan.roles, world.size());
+  if (!idle.empty()) log::warning("{}", idle);
+  return world;
+}
+
 Existing existing(IfExists choice) {
   return choice == IfExists::fail      ? Existing::fail
          : choice == IfExists::replace ? Existing::replace

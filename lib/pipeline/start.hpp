@@ -22,6 +22,12 @@ Devices find_devices_together(const comm::Group& ranks, const Job& job);
 /// The ranks agree on the conditions, so that all of them compute the same plan. Collective.
 Conditions agree_on_conditions(const Job& job, const comm::Group& world, const Devices& found);
 
+/// Refuses a plan that does not fit the limits that the job gives, or the hosts; warns if it does
+/// not fit the free memory of GPUs, and of ranks that have nothing to do. → the ranks in the order
+/// of the plan. Errors as require_fit and require_host_memory. Collective.
+comm::Group require_plan_fits(const Job& job, const JobPlan& planned, const Conditions& conditions,
+                              const Devices& found);
+
 Existing existing(IfExists choice);
 
 /// The row of a rank of the plan in the trace's table of ranks, with its values now.

@@ -144,7 +144,7 @@ Plan with_weights(Plan plan, Residence residence, const Workload& workload,
     }
   }
   weights.kept = static_cast<std::int64_t>(most * static_cast<double>(weights.all));
-  weights.fetched = static_cast<std::int64_t>((1 - least) * static_cast<double>(weights.all));
+  weights.fetched = static_cast<std::int64_t>((1 - least) * static_cast<double>(streamed.step));
   predict_memory(plan, workload, machine);
   return plan;
 }

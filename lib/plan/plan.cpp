@@ -53,9 +53,10 @@ ClipPlan plan_clip(const ClipWorkload& workload, const Roles& roles, const MeshR
   choose_layouts(clip, workload, roles, mesh, shard, weights);
   for (std::size_t replica = 0; replica < roles.denoise.size(); ++replica) {
     const RankRange& range = roles.denoise[replica];
+    const Replica own{static_cast<int>(replica), static_cast<int>(roles.denoise.size())};
     for (int r = 0; r < range.count; ++r) {
       ClipPlan::OfRank& mine = clip.ranks[index(range.first + r)];
-      const DenoiseCost cost = workload.denoise.cost(clip.denoise[replica], r);
+      const DenoiseCost cost = workload.denoise.cost(clip.denoise[replica], r, own);
       mine.denoise = cost.memory;
       mine.step = cost.step;
     }
@@ -184,8 +185,11 @@ void add_sent_weights(Plan& plan, const Workload& workload) {
     const RankRange& range = plan.roles.denoise[replica];
     const RankWeights shares =
         plan.weights.shares.empty() ? RankWeights() : plan.weights.shares[replica];
+    const Replica own{static_cast<int>(replica), static_cast<int>(plan.roles.denoise.size())};
+    const std::int64_t times =
+        workload.trained_clips > 0 ? own.share_of(workload.trained_clips) : 1;
     for (int rank = 0; rank < range.count; ++rank) {
-      const std::int64_t sent = workload.sent_weights(shares, rank, range.count);
+      const std::int64_t sent = times * workload.sent_weights(shares, rank, range.count);
       for (ClipPlan& size : plan.sizes) {
         if (!size.ranks.empty()) size.ranks[index(range.first + rank)].step.sent_weights = sent;
       }

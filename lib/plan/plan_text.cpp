@@ -46,6 +46,10 @@ std::string layout(const json& layout) {
                      more > 0 ? fmt::format(" and {} more (plan --json has all)", more) : "");
 }
 
+// Of a training: steps take the place of denoising, and videos are encoded where others are
+// decoded.
+bool trains(const json& plan) { return plan.contains("training"); }
+
 std::string headline(const json& plan) {
   std::string text = count(plan.at("ranks"), "rank");
   if (plan.contains("hosts")) text += fmt::format(" on {}", count(plan["hosts"], "host"));
@@ -113,43 +117,48 @@ std::string roles(const json& plan) {
   std::vector<RankRange> groups, decode;
   for (const json& group : plan.at("denoise")) groups.push_back(range(group));
   for (const json& group : plan.at("decode")) decode.push_back(range(group));
+  const char* const doing = trains(plan) ? "train" : "denoise";
+  const char* const videos = trains(plan) ? "encode" : "decode";
   const std::size_t replicas = groups.size();
   if (replicas == 1) {
-    text += fmt::format("denoise: {}\n", to_string(groups.front()));
+    text += fmt::format("{}: {}\n", doing, to_string(groups.front()));
   } else if (replicas <= 16) {
     for (std::size_t i = 0; i < replicas; ++i) {
-      text += fmt::format("denoise replica {}: {}\n", i, to_string(groups[i]));
+      text += fmt::format("{} replica {}: {}\n", doing, i, to_string(groups[i]));
     }
   } else {
-    text += fmt::format("denoise: {} replicas of {} ranks each, the first on {}\n", replicas,
+    text += fmt::format("{}: {} replicas of {} ranks each, the first on {}\n", doing, replicas,
                         groups.front().count, to_string(groups.front()));
   }
   if (plan.at("mode") == "split" || decode.size() == 1) {
-    text += fmt::format("decode: {}\n", to_string(decode.front()));
+    text += fmt::format("{}: {}\n", videos, to_string(decode.front()));
   } else {
-    text += fmt::format("decode: each replica, on {} of its ranks\n", decode.front().count);
+    text += fmt::format("{}: each replica, on {} of its ranks\n", videos, decode.front().count);
   }
   return text;
 }
 
-std::string weights(const json& weights) {
+std::string weights(const json& plan) {
+  const json& weights = plan.at("weights");
+  const char* const when = trains(plan) ? "for each clip" : "in each step";
   const std::string text =
       fmt::format("weights of the transformer: {} in linear layers", bytes(weights.at("all")));
   const std::string kept = bytes(weights.at("kept")), fetched = bytes(weights.at("step_fetched"));
   const std::string window = bytes(weights.at("window"));
   if (weights.at("residence") == name_of(Residence::sharded)) {
     return text + fmt::format(
-                      ", sharded: a rank keeps at most {} of them and gathers at most {} in each "
-                      "step, through {} of memory\n",
-                      kept, fetched, window);
+                      ", sharded: a rank keeps at most {} of them and gathers at most {} {}, "
+                      "through {} of memory\n",
+                      kept, fetched, when, window);
   }
   if (weights.at("residence") == name_of(Residence::host)) {
     return text + fmt::format(
-                      ", on the host: a rank keeps {} of them and fetches {} in each step, through "
-                      "{} of memory\n",
-                      kept, fetched, window);
+                      ", on the host: a rank keeps {} of them and fetches {} {}, through {} of "
+                      "memory\n",
+                      kept, fetched, when, window);
   }
-  return text + ", replicated: whole on each rank that denoises\n";
+  return text + fmt::format(", replicated: whole on each rank that {}\n",
+                            trains(plan) ? "trains" : "denoises");
 }
 
 // Empty if all embeddings may wait.
@@ -180,12 +189,13 @@ std::string clip_layout(const json& plan) {
   return text;
 }
 
-std::string rank_memory(const json& memory) {
+std::string rank_memory(const json& memory, bool trains) {
   std::vector<std::string> used;
   for (const char* stage : {"text", "input", "denoise", "decode"}) {
     const json& parts = memory.at("parts").at(stage);
     if (parts.at("weights") == 0 && parts.at("working") == 0) continue;
-    used.push_back(fmt::format("{} {}", stage, bytes(memory.at(stage))));
+    const std::string name = trains && stage == std::string_view("denoise") ? "train" : stage;
+    used.push_back(fmt::format("{} {}", name, bytes(memory.at(stage))));
   }
   const json& limit = memory.at("limit");
   return fmt::format("{}{} ({})", bytes(memory.at("peak")),
@@ -198,7 +208,7 @@ std::string memory(const json& plan) {
   constexpr int max_lines = 16;
   const json& rows = plan.at("by_rank");
   const auto line = [&](int rank) {
-    return rank_memory(rows[static_cast<std::size_t>(rank)].at("memory"));
+    return rank_memory(rows[static_cast<std::size_t>(rank)].at("memory"), trains(plan));
   };
   const int ranks = static_cast<int>(rows.size());
   std::string text, shown = ranks > 0 ? line(0) : std::string();
@@ -212,6 +222,9 @@ std::string memory(const json& plan) {
     for (last = first + 1; last < ranks && (next = line(last)) == shown;) ++last;
     text += fmt::format("memory: {} {}\n", to_string(RankRange{first, last - first}),
                         std::exchange(shown, next));
+  }
+  if (trains(plan)) {
+    return text + "memory: text encoder, video encoder and transformer are loaded in turn\n";
   }
   return text +
          fmt::format(
@@ -251,12 +264,12 @@ std::string layers(const std::vector<std::int64_t>& layers) {
                   : fmt::format("{}", fmt::join(layers, ","));
 }
 
-std::string rank_table(const json& ranks) {
-  Table table({"rank", "node", "role", "text layers", "tokens", "decodes", "memory", "sent/step",
-               "GFLOP/step"},
+std::string rank_table(const json& plan) {
+  Table table({"rank", "node", "role", "text layers", "tokens",
+               trains(plan) ? "encodes" : "decodes", "memory", "sent/step", "GFLOP/step"},
               3);
   const auto shown = [](const json& part) { return part.is_null() ? "-" : box(part); };
-  for (const json& rank : ranks) {
+  for (const json& rank : plan.at("by_rank")) {
     table.row({fmt::format("{}", rank.at("rank").get<int>()),
                fmt::format("{}", rank.at("node").get<int>()), rank.at("role"),
                layers(rank.at("text_layers")), shown(rank.at("tokens")), shown(rank.at("decodes")),
@@ -281,11 +294,11 @@ std::string plan_text(const json& plan, Detail detail) {
   if (detail == Detail::summary) {
     if (has("schedule")) text += schedule(plan["schedule"]);
     text += queue(plan);
-    const json& where = plan.at("weights");
-    return where.at("residence") == name_of(Residence::replicated) ? text : text + weights(where);
+    const bool replicated = plan.at("weights").at("residence") == name_of(Residence::replicated);
+    return replicated ? text : text + weights(plan);
   }
   if (has("stages")) text += "\n";
-  if (has("mode")) text += roles(plan) + weights(plan.at("weights")) + queue(plan);
+  if (has("mode")) text += roles(plan) + weights(plan) + queue(plan);
   if (has("layout")) text += clip_layout(plan);
   if (has("last_batches")) {
     const json& last = plan["last_batches"];
@@ -297,12 +310,13 @@ std::string plan_text(const json& plan, Detail detail) {
   if (has("step")) {
     const json& step = plan["step"];
     text += fmt::format(
-        "a step of one clip: {:.4g} GFLOP, {:.4g} on the busiest rank; {} sent by all ranks "
+        "a step of {}: {:.4g} GFLOP, {:.4g} on the busiest rank; {} sent by all ranks "
         "together\n",
+        trains(plan) ? count(plan["training"].at("clips_of_step"), "clip") : "one clip",
         step.at("flops").get<double>() * 1e-9, step.at("most_flops").get<double>() * 1e-9,
         bytes(step.at("sent_bytes")));
   }
-  if (detail == Detail::ranks) text += fmt::format("\n{}", rank_table(plan.at("by_rank")));
+  if (detail == Detail::ranks) text += fmt::format("\n{}", rank_table(plan));
   return text;
 }
 

@@ -26,6 +26,8 @@ struct StreamedWeights {
   /// Working memory that they need if they do not stay: gathered from other ranks, or fetched from
   /// the host.
   std::int64_t gather_window = 0, host_window = 0;
+  /// Bytes that a step fetches if none stay: more than all where layers are computed twice.
+  std::int64_t step = 0;
 };
 
 /// The text encoder: layers that a device map assigns to ranks.
@@ -54,7 +56,14 @@ struct StepCost {
   double total(double speed, std::int64_t fetched_bytes) const;
 };
 
-/// What denoising takes on one rank.
+/// One of the replicas of a job.
+struct Replica {
+  int index = 0, count = 1;
+  /// How many of these clips it computes, if they go to the replicas in turn.
+  std::int64_t share_of(std::int64_t clips) const { return (clips - index + count - 1) / count; }
+};
+
+/// What denoising, or training, takes on one rank.
 struct DenoiseCost {
   StageMemory memory;  ///< as if all weights stayed
   StepCost step;
@@ -96,8 +105,9 @@ struct DenoiseWorkload {
   StreamedWeights streamed;        ///< of the transformer
   /// The layouts that the model can do: mesh_layouts(), for instance. At least one.
   std::function<std::vector<LayoutCandidate>(const DenoiseWorkload&, const LayoutRequest&)> layouts;
-  /// Of a rank of the denoising group, and of one rank alone: from dry runs of the model.
-  std::function<DenoiseCost(const DenoiseLayout&, int rank)> cost;
+  /// Of a rank of the denoising group, and of one rank alone: from dry runs of the model. Replicas
+  /// only exchange something in a training.
+  std::function<DenoiseCost(const DenoiseLayout&, int rank, const Replica&)> cost;
   std::function<WholeStep()> whole_step;
 
   Shape tokens() const;  ///< [frame, row, column]
@@ -130,13 +140,17 @@ struct ClipWorkload {
 struct Workload {
   TextWorkload text;
   std::vector<ClipWorkload> sizes;  ///< of the clips of the job, at least one
-  /// Bytes of its weights that a rank of a denoising group sends in a step if they are sharded.
+  /// Bytes of its weights that a rank of a denoising group sends in a step, of a training for a
+  /// clip, if they are sharded.
   /// shares: of the ranks of the group; empty: equal.
   std::function<std::int64_t(const RankWeights& shares, int rank, int ranks)> sent_weights;
   /// Bytes of the text embeddings and encoded inputs of all clips, and of the batch with the most:
   /// they are kept until the later stages need them.
   std::int64_t embedding_bytes = 0, largest_embedding_bytes = 0;
   std::int64_t clip_bytes = 0;  ///< of the list of clips, on each rank from the start
+  /// Of a training: clips of a step, which the replicas compute together. 0: clips are made, and
+  /// each replica has its own steps.
+  std::int64_t trained_clips = 0;
 };
 
 }  // namespace reelmesh

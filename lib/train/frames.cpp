@@ -193,6 +193,11 @@ std::vector<UsableSample> check_data(const comm::Group& world,
   return usable;
 }
 
+std::int64_t reading_bytes(const UsableSample& sample, const VideoSize& size) {
+  return reading_bytes(ClipInput{.file = input_file(sample.data), .frames = size.frames},
+                       sample.facts, size);
+}
+
 Tensor read_frames(const UsableSample& sample, const VideoSize& size, std::optional<double> fps,
                    const Box& box) {
   const InputFacts& facts = sample.facts;

@@ -31,6 +31,9 @@ std::vector<UsableSample> check_data(const comm::Group& world,
                                      const std::vector<DataSample>& samples, const VideoSize& size,
                                      const DataSettings& settings);
 
+/// Bytes that read_frames() needs at its peak for whole frames, with its result and the decoder.
+std::int64_t reading_bytes(const UsableSample& sample, const VideoSize& size);
+
 /// The chosen frames → uint8 [frame, row, column, 3]: a box of them. Each is resized as by Pillow
 /// with LANCZOS, by the smallest scale that covers size.height × size.width (the longer side is
 /// rounded), and cropped in the middle (one more pixel is cut off at the bottom or right if they

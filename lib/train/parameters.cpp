@@ -22,7 +22,7 @@ Tensor transposed(const Tensor& x) {
 }
 
 Parameters::Parameters(const comm::Group& group, const std::vector<LoraTarget>& targets,
-                       const TokenColumns& columns, const TrainSettings& settings)
+                       const TokenColumns& columns, const TrainSettings& settings, Device host)
     : group_(group), columns_(columns), settings_(settings) {
   std::int64_t size = 0;
   const std::int64_t rank = settings.lora.rank;
@@ -35,11 +35,12 @@ Parameters::Parameters(const comm::Group& group, const std::vector<LoraTarget>& 
       size += rank * columns_.own_columns(matrix.columns).count;
     }
   }
-  values_ = Tensor::zeros({size}, DType::float32);
-  gradients_ = Tensor::zeros({size}, DType::float32);
+  values_ = Tensor::zeros({size}, DType::float32, host);
+  gradients_ = Tensor::zeros({size}, DType::float32, host);
   const std::int64_t moments = moments_of(settings.optimizer) > 0 ? size : 0;
-  first_ = Tensor::zeros({moments}, DType::float32);
-  second_ = Tensor::zeros({moments}, DType::float32);
+  first_ = Tensor::zeros({moments}, DType::float32, host);
+  second_ = Tensor::zeros({moments}, DType::float32, host);
+  if (host.only_shapes) return;
   if (settings.lora.init.empty()) {
     draw();
   } else {
@@ -102,7 +103,7 @@ Box Parameters::own_box_of(const Matrix& matrix, int rank) const {
 
 Tensor Parameters::flat(const std::vector<LoraValues>& gradient) const {
   expect(2 * gradient.size() == matrices_.size(), "gradients of {} targets", gradient.size());
-  Tensor all = Tensor::empty({size()}, DType::float32);
+  Tensor all = empty_gradient();
   for (std::size_t i = 0; i < matrices_.size(); ++i) {
     const Tensor& part = i % 2 == 0 ? gradient[i / 2].down : gradient[i / 2].up;
     all.rows(matrices_[i].first, part.numel()).copy_from(part.reshape({part.numel()}));
@@ -110,7 +111,12 @@ Tensor Parameters::flat(const std::vector<LoraValues>& gradient) const {
   return all;
 }
 
+Tensor Parameters::empty_gradient() const {
+  return Tensor::empty({size()}, DType::float32, values_.device());
+}
+
 void add_to(Tensor& sum, const Tensor& gradient) {
+  if (sum.device().only_shapes) return;
   const std::span<const float> from = gradient.span<float>();
   const std::span<float> into = sum.span<float>();
   for (std::size_t i = 0; i < into.size(); ++i) into[i] += from[i];
@@ -153,6 +159,7 @@ double Parameters::gradient_norm_together(std::int64_t samples) const {
 }
 
 void Parameters::update(std::int64_t step, double rate, double factor, std::int64_t samples) {
+  if (values_.device().only_shapes) return;
   train::update(values_.span<float>(), std::as_const(gradients_).span<float>(),
                 first_.span<float>(), second_.span<float>(),
                 {.step = step + 1, .rate = rate, .factor = factor / static_cast<double>(samples)},
@@ -170,7 +177,7 @@ std::vector<LoraValues> Parameters::all_together() const {
     const Box own = own_box(cut, group_);
     moves.push_back({cut, Layout::replicated(cut.global(), group_.size())});
     sources.push_back(values_.rows(matrix.first, own.numel()).reshape(own.extent));
-    targets.push_back(Tensor::empty(cut.global(), DType::float32));
+    targets.push_back(Tensor::empty(cut.global(), DType::float32, values_.device()));
   }
   Exchange(group_, moves).run(sources, targets);
   std::vector<LoraValues> values;

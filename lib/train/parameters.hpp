@@ -16,13 +16,16 @@ void add_to(Tensor& sum, const Tensor& gradient);
 class Parameters {
  public:
   /// A uniform within ±1/√in, B zero, or both as in settings.lora.init; the same values for every
-  /// number of ranks. columns: which columns each rank of `group` has. Errors as Lora::open;
-  /// Error(data) if the LoRA has other modules or another rank.
+  /// number of ranks. columns: which columns each rank of `group` has. host: where they are; in a
+  /// dry run that of shapes. Errors as Lora::open; Error(data) if the LoRA has other modules or
+  /// another rank.
   Parameters(const comm::Group& group, const std::vector<LoraTarget>& targets,
-             const TokenColumns& columns, const TrainSettings& settings);
+             const TokenColumns& columns, const TrainSettings& settings, Device host = {});
 
   /// A gradient of this rank's columns as one array, float32 on the host.
   Tensor flat(const std::vector<LoraValues>& gradient) const;
+  /// Such an array without values.
+  Tensor empty_gradient() const;
   std::int64_t size() const { return values_.numel(); }
   /// Adds the gradient of one sample, as flat() gives it. To be called in the order of samples.
   void add(const Tensor& gradient);

@@ -9,6 +9,7 @@
 #include "comm/together.hpp"
 #include "tensor/memory.hpp"
 #include "tensor/purpose.hpp"
+#include "train/replica.hpp"
 
 namespace reelmesh::train {
 namespace {
@@ -95,11 +96,7 @@ bool encode_videos(const comm::Group& world, const Samples& samples,
     const Clip clip = samples.clip(index);
     const Layout latents =
         samples.planned.clip_plan(clip, samples.planned.plan).decode[which].latents;
-    const Layout pixels = latents.without_axis(0)
-                              .scaled(0, samples.size.height / clip.latents[1])
-                              .scaled(1, samples.size.width / clip.latents[2])
-                              .with_axis(0, samples.size.frames)
-                              .with_axis(3, 3);
+    const Layout pixels = encoded_pixels(clip, latents, samples.size.frames);
     const trace::Mark mark(&trace::Recorder::clip, static_cast<int>(sample.index));
     Encoder::Posterior posterior;
     {
@@ -163,13 +160,26 @@ Samples plan_samples(const Job& job, const Conditions& conditions,
     clips.clips.push_back({.prompt = sample.data.prompt, .where = sample.data.where});
   }
   if (job.train->caption_dropout > 0) clips.clips.push_back({.where = "train.caption-dropout"});
+  TrainingToPlan training{.make = LoraReplica::make};
+  for (const UsableSample& sample : samples.usable) {
+    training.reading_bytes = std::max(training.reading_bytes, reading_bytes(sample, samples.size));
+  }
   try {
-    samples.planned = plan_job(clips, conditions);
+    samples.planned = plan_job(clips, conditions, {}, std::move(training));
   } catch (const Error& error) {  // of a size that is an option of [data] here
     const std::string_view message = error.what();
     constexpr std::string_view section = "sample.";
     if (!message.starts_with(section)) throw;
     fail(error.status(), "data.{}", message.substr(section.size()));
+  }
+  return samples;
+}
+
+std::vector<UsableSample> listed_samples(const DataSettings& data) {
+  if (data.path.empty()) return {UsableSample{}};
+  std::vector<UsableSample> samples;
+  for (DataSample& sample : read_data(data)) {
+    samples.push_back({std::ssize(samples), std::move(sample), {}});
   }
   return samples;
 }

@@ -24,7 +24,8 @@ struct Samples {
 /// The size that all samples of a job have. Error(usage) if the model cannot be trained, or for a
 /// layout that training does not have; errors as Family::open.
 VideoSize sample_size(const Job& job);
-/// The plan of a training on these samples. Errors as plan_job.
+/// The plan of a training on these samples, at least one, whose videos are not read. Errors as
+/// plan_job.
 Samples plan_samples(const Job& job, const Conditions& conditions,
                      std::vector<UsableSample> usable);
 
@@ -32,6 +33,10 @@ Samples plan_samples(const Job& job, const Conditions& conditions,
 /// encoders: what their contents depend on beside the data.
 std::vector<CachedSample> cached_samples(const Samples& samples, const std::filesystem::path& cache,
                                          const std::string& encoders);
+
+/// The samples of data.path, or one without a caption if it is not given, for a plan: nothing is
+/// known of their videos. Errors as read_data.
+std::vector<UsableSample> listed_samples(const DataSettings& data);
 
 /// Makes some of the files: first all embeddings of captions, by the text encoder on the ranks of
 /// the device map; then the latents of the videos, each by the ranks of a decoding group. to_make:

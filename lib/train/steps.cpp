@@ -64,20 +64,16 @@ Steps::Steps(const comm::Group& world, const Samples& samples,
         .shares = plan.weights.shares.empty() ? RankWeights{} : plan.weights.shares[replica_],
         .unlike_processors = samples.planned.unlike_processors,
         .resident = plan.weights.resident};
-    const double alpha = settings.lora.alpha.value_or(static_cast<double>(settings.lora.rank));
     model_ = family.trainable(computing.weights(family, ModelPart::transformer), computing.dtype,
-                              placement,
-                              {.targets = settings.lora.targets,
-                               .rank = settings.lora.rank,
-                               .factor = alpha / static_cast<double>(settings.lora.rank)});
+                              placement, lora_shape(settings.lora));
   }
-  prepared_ = model_->prepare({.group = group_,
-                               .layout = layout_,
-                               .latents = clip_.latents,
-                               .branches = 1,
-                               .size = samples.size,
-                               .fps = clip_.fps()});
-  parameters_.emplace(group_, model_->targets(), prepared_->columns(), settings);
+  const DenoiseTask task{.group = group_,
+                         .layout = layout_,
+                         .latents = clip_.latents,
+                         .branches = 1,
+                         .size = samples.size,
+                         .fps = clip_.fps()};
+  own_.emplace(*model_, task, peers_, settings);
 }
 
 // Sample `number` of the run: which of the usable samples, and this rank's part.
@@ -145,21 +141,6 @@ TrainingSample Steps::prepare(std::int64_t number, std::size_t& which) {
   return sample;
 }
 
-// Adds the gradients of the first `count` replicas, in their order: this rank's columns.
-void Steps::add_of_peers_together(const Tensor& own, std::int64_t count) {
-  std::vector<Tensor> gradients(static_cast<std::size_t>(count));
-  std::vector<comm::Message> sends, receives;
-  for (int peer = 0; peer < peers_.size(); ++peer) {
-    if (peer != peers_.rank() && peers_.rank() < count) sends.push_back({peer, own});
-    if (peer >= count) continue;
-    Tensor& from = gradients[static_cast<std::size_t>(peer)];
-    from = peer == peers_.rank() ? own : Tensor::empty({parameters_->size()}, DType::float32);
-    if (peer != peers_.rank()) receives.push_back({peer, from});
-  }
-  peers_.exchange(sends, receives);
-  for (const Tensor& gradient : gradients) parameters_->add(gradient);
-}
-
 StepResult Steps::step_together(std::int64_t step) {
   const trace::Scope scope(trace::spans::train_step);
   const auto replicas = std::ssize(samples_.planned.plan.roles.denoise);
@@ -181,7 +162,7 @@ StepResult Steps::step_together(std::int64_t step) {
     if (own < batch) {
       std::size_t which = 0;
       const TrainingSample sample = prepare(first + own, which);
-      const SampleGradient computed = prepared_->gradient_together(sample);
+      const TrainingReplica::Computed computed = own_->compute(sample);
       const ops::ExactSum& squares = computed.squares;
       std::vector<std::int64_t> sums{squares.high, squares.middle, squares.low, squares.lost};
       const std::int64_t failed =
@@ -190,7 +171,7 @@ StepResult Steps::step_together(std::int64_t step) {
       const ops::ExactSum all{sums[0], sums[1], sums[2], sums[3]};
       facts = {all.value() / static_cast<double>(elements), static_cast<std::int64_t>(which),
                sample.timestep, failed > 0 ? world_.size() - static_cast<int>(failed) : -1};
-      gradient = parameters_->flat(computed.gradients);
+      gradient = computed.gradient;
     }
     const std::vector<Facts> of_all = comm::all_gather_value(peers_, facts);
     for (std::int64_t i = 0; i < in_round; ++i) {
@@ -202,22 +183,18 @@ StepResult Steps::step_together(std::int64_t step) {
       result.failed_rank = found.failed_rank;
     }
     if (settings_.reproducible) {
-      add_of_peers_together(gradient, in_round);
+      own_->add(gradient, in_round);
     } else if (own < batch) {
       if (own_sum.empty()) own_sum = Tensor::zeros(gradient.shape(), DType::float32);
       add_to(own_sum, gradient);
     }
   }
-  if (!settings_.reproducible) {
-    add_of_peers_together(own_sum, std::min<std::int64_t>(replicas, batch));
-  }
+  if (!settings_.reproducible) own_->add(own_sum, std::min<std::int64_t>(replicas, batch));
   result.loss /= static_cast<double>(batch);
-  result.gradient_norm = parameters_->gradient_norm_together(batch);
+  result.gradient_norm = own_->parameters().gradient_norm_together(batch);
   result.learning_rate = learning_rate(settings_, step);
   if (result.failed_sample >= 0 || !std::isfinite(result.gradient_norm)) return result;
-  parameters_->update(step, result.learning_rate, clip_factor(result.gradient_norm, settings_.clip),
-                      batch);
-  use_values_together();
+  own_->update(step, result.gradient_norm, batch);
   return result;
 }
 
@@ -235,13 +212,13 @@ void Steps::write_restart(const std::filesystem::path& output, std::int64_t step
                           const std::string& fingerprint) {
   const trace::Scope scope(trace::spans::save);
   write_training_restart(trainers_, output, step, fingerprint,
-                         parameters_->arrays(trainers_, ranks_of(0)));
+                         own_->parameters().arrays(trainers_, ranks_of(0)));
 }
 
 std::int64_t Steps::read_restart(const std::filesystem::path& output,
                                  const std::string& fingerprint) {
   return read_training_restart(trainers_, output, fingerprint,
-                               parameters_->arrays(trainers_, ranks_of(replica_)))
+                               own_->parameters().arrays(trainers_, ranks_of(replica_)))
       .value_or(0);
 }
 

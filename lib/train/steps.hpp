@@ -1,7 +1,7 @@
 #pragma once
 // Training steps on the replicas of a plan.
 #include "train/order.hpp"
-#include "train/parameters.hpp"
+#include "train/replica.hpp"
 #include "train/samples.hpp"
 
 namespace reelmesh::train {
@@ -34,11 +34,11 @@ class Steps {
   /// over all ranks that train.
   StepResult step_together(std::int64_t step);
   /// All values of all targets; on the ranks that train. Collective over each replica.
-  std::vector<LoraValues> values_together() const { return parameters_->all_together(); }
+  std::vector<LoraValues> values_together() const { return own_->parameters().all_together(); }
   const std::vector<LoraTarget>& targets() const { return model_->targets(); }
 
   /// What the model computes with from now on.
-  void use_values_together() { model_->set(parameters_->all_together()); }
+  void use_values_together() { own_->use_values(); }
 
   // Collective over all ranks that train.
   void write_restart(const std::filesystem::path& output, std::int64_t step,
@@ -48,7 +48,6 @@ class Steps {
 
  private:
   std::vector<int> ranks_of(std::size_t replica) const;
-  void add_of_peers_together(const Tensor& own, std::int64_t count);
   TrainingSample prepare(std::int64_t number, std::size_t& which);
 
   const comm::Group& world_;
@@ -64,8 +63,7 @@ class Steps {
   std::size_t replica_ = 0;
   DenoiseLayout layout_;
   std::unique_ptr<Trainable> model_;
-  std::unique_ptr<Trainable::Prepared> prepared_;
-  std::optional<Parameters> parameters_;
+  std::optional<LoraReplica> own_;
 };
 
 }  // namespace reelmesh::train

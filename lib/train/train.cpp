@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <tuple>
 
@@ -14,6 +15,7 @@
 #include "base/stop.hpp"
 #include "base/trace.hpp"
 #include "comm/together.hpp"
+#include "job/describe.hpp"
 #include "job/options.hpp"
 #include "pipeline/report.hpp"
 #include "store/metrics.hpp"
@@ -101,13 +103,7 @@ void Training::plan() {
       check_data(found_.launched, read_data_together(found_.launched, data), size, data);
   const Conditions conditions = pipeline::agree_on_conditions(job_, found_.launched, found_);
   samples_ = plan_samples(job_, conditions, std::move(usable));
-  // The plan has the memory of a forward pass: no training needs less.
-  if (!job_.memory_limits.empty()) require_fit(samples_.clips, samples_.planned, conditions);
-  std::vector<int> order;
-  for (const LaunchedRank rank : samples_.planned.plan.launched) order.push_back(number_of(rank));
-  world_ = std::ranges::is_sorted(order) ? found_.launched : found_.launched.in_order(order);
-  const std::string idle = describe_idle(samples_.planned.plan.roles, world_.size());
-  if (!idle.empty()) log::warning("{}", idle);
+  world_ = pipeline::require_plan_fits(samples_.clips, samples_.planned, conditions, found_);
 }
 
 // On the first rank.
@@ -162,16 +158,12 @@ void Training::begin_record(const std::string& model) {
   record_ =
       job_record(world_, job_, samples_.planned, program_, found_.machine, found_.device, model);
   record_.start = iso8601_now();
-  const Roles& roles = samples_.planned.plan.roles;
-  const Mesh& mesh = samples_.planned.plan.sizes.front().denoise[0].mesh;
-  record_.plan =
-      fmt::format("training of {} clips of {} frames of {} x {} pixels on {} {}: {} {} of {} {}\n",
-                  samples_.usable.size(), samples_.size.frames, samples_.size.height,
-                  samples_.size.width, world_.size(), world_.size() == 1 ? "rank" : "ranks",
-                  roles.denoise.size(), roles.denoise.size() == 1 ? "replica" : "replicas",
-                  mesh.ranks(), mesh.ranks() == 1 ? "rank" : "ranks");
-  log::info("{} {}: {}model {}, {}, LoRA of rank {}", program_.name, program_.described(),
-            record_.plan, job_.model.described(), name_of(job_.dtype), settings_.lora.rank);
+  const nlohmann::json described = describe(samples_.planned, {});
+  record_.plan = described.at("description");
+  record_.plan_json = described.dump(2);
+  log::info("{} {}: {}\nmodel {}, {}\n{}", program_.name, program_.described(),
+            describe_training(samples_.planned, std::ssize(samples_.usable)),
+            job_.model.described(), name_of(job_.dtype), plan_text(described, Detail::summary));
 }
 
 void Training::write_index(const std::string& status) {

@@ -15,8 +15,9 @@ using ::testing::HasSubstr, ::testing::StartsWith;
 constexpr std::int64_t mib = std::int64_t{1} << 20;
 
 // Each rank needs as many MiB as its stage says.
-std::function<DenoiseCost(const DenoiseLayout&, int)> denoise_cost(std::int64_t size) {
-  return [size](const DenoiseLayout&, int rank) {
+std::function<DenoiseCost(const DenoiseLayout&, int, const Replica&)> denoise_cost(
+    std::int64_t size) {
+  return [size](const DenoiseLayout&, int rank, const Replica&) {
     return DenoiseCost{{.weights = (size + rank) * mib}, {}};
   };
 }

@@ -423,7 +423,7 @@ TEST(Plan, KeepsTheLaunchersOrderWhereAsked) {
 TEST(Plan, GivesStagesThatDoNotFitMoreRanks) {
   constexpr std::int64_t gib = std::int64_t{1} << 30;
   Workload workload = one_size_workload(cogvideox_2b());
-  workload.sizes[0].denoise.cost = [](const DenoiseLayout&, int) {
+  workload.sizes[0].denoise.cost = [](const DenoiseLayout&, int, const Replica&) {
     return DenoiseCost{{2 * gib, gib, 0}, {}};
   };
   workload.sizes[0].decode.memory = [](const DecodeLayout& layout, int rank) {

@@ -25,7 +25,7 @@ struct MeshModel {
     };
     // The sizes may be changed after this.
     w.whole_step = [] { return WholeStep{1e12, 1e12}; };
-    w.cost = [](const DenoiseLayout&, int) {
+    w.cost = [](const DenoiseLayout&, int, const Replica&) {
       return DenoiseCost{{}, {.flops = 1e12, .sent_bytes = 0}};
     };
     return w;

@@ -193,8 +193,9 @@ void CogVideoXGradients::collect(const Adapter& adapter, const Tensor& x,
                                  const std::vector<Tensor>& d, const Tensor& hidden,
                                  const Tensor& d_hidden, SampleGradient& result) const {
   const std::int64_t rank = adapter.lora_rank();
+  const Device host = model_.device().host();
   const Tensor all_hidden = columns_.gather(as_rows(hidden));
-  const Tensor down = ops::token_products(columns_.gather(as_rows(d_hidden)), x).on(Device{});
+  const Tensor down = ops::token_products(columns_.gather(as_rows(d_hidden)), x).on(host);
   for (std::size_t p = 0; p < adapter.parts().size(); ++p) {
     const Adapter::Part& part = adapter.parts()[p];
     const auto row = static_cast<std::int64_t>(p) * rank;
@@ -203,7 +204,7 @@ void CogVideoXGradients::collect(const Adapter& adapter, const Tensor& x,
     const Tensor up = ops::token_products(column_range(all_hidden, row, rank), d[of_layer]);
     LoraValues& gradient = result.gradients[static_cast<std::size_t>(part.target)];
     gradient.down = down.rows(row, rank);
-    gradient.up = ops::scaled(up, static_cast<float>(adapter.factor())).on(Device{});
+    gradient.up = ops::scaled(up, static_cast<float>(adapter.factor())).on(host);
   }
 }
 

@@ -1,0 +1,34 @@
+#pragma once
+// What a training does on the ranks of one replica.
+#include "job/training_replica.hpp"
+#include "train/parameters.hpp"
+
+namespace reelmesh::train {
+
+class LoraReplica final : public TrainingReplica {
+ public:
+  /// As MakeTrainingReplica. Collective over task.group.
+  LoraReplica(Trainable& model, const DenoiseTask& task, const comm::Group& peers,
+              const TrainSettings& settings);
+  static std::unique_ptr<TrainingReplica> make(Trainable& model, const DenoiseTask& task,
+                                               const comm::Group& peers,
+                                               const TrainSettings& settings);
+
+  Computed compute(const TrainingSample& sample) override;
+  void add(const Tensor& own, std::int64_t clips) override;
+  void update(std::int64_t step, double norm, std::int64_t clips) override;
+  void use_values() override;
+  const TokenColumns& columns() const override { return prepared_->columns(); }
+
+  Parameters& parameters() { return parameters_; }
+  const Parameters& parameters() const { return parameters_; }
+
+ private:
+  Trainable& model_;
+  comm::Group peers_;
+  const TrainSettings& settings_;
+  std::unique_ptr<Trainable::Prepared> prepared_;
+  Parameters parameters_;
+};
+
+}  // namespace reelmesh::train
