@@ -158,6 +158,16 @@ json schedule(const JobPlan& planned, const std::vector<BatchOutline>& batches) 
           {"last", last}};
 }
 
+// "text+denoise+decode" → "text+train+encode"
+std::string role_in_training(std::string role) {
+  for (const auto& [from, to] : {std::pair<std::string_view, const char*>{"denoise", "train"},
+                                 std::pair<std::string_view, const char*>{"decode", "encode"}}) {
+    const std::size_t at = role.find(from);
+    if (at != role.npos) role.replace(at, from.size(), to);
+  }
+  return role;
+}
+
 }  // namespace
 
 json describe(const JobPlan& planned, const std::vector<BatchOutline>& batches) {
@@ -189,6 +199,7 @@ json describe(const JobPlan& planned, const std::vector<BatchOutline>& batches) 
     }
   }
   if (planned.train) {
+    for (json& row : all["by_rank"]) row["role"] = role_in_training(row["role"]);
     all["training"] = {{"clips_of_step", planned.train->batch},
                        {"method", "lora"},
                        {"lora_rank", planned.train->lora.rank},

@@ -476,6 +476,7 @@ JobPlan plan_job(const Job& job, const Conditions& conditions, Inputs inputs,
   planned.clips = std::move(list.clips);
   planned.kinds = std::move(list.kinds);
   planned.clip_bytes = bytes_of_clips(job);
+  if (job.train) planned.clip_bytes += training_program_bytes;
   planned.loras = lora_memory(job.model.loras);
   planned.formats = clip_formats(planned.kinds);
   planned.on_gpu = conditions.on_gpu;

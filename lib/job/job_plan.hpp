@@ -34,7 +34,8 @@ struct JobPlan {
   std::vector<ClipOutline> clips;
   ClipKinds kinds;
   std::string fingerprint;          ///< of clips, as ClipRecord::fingerprint; set by run()
-  std::int64_t clip_bytes = 0;      ///< host memory of each rank for its list of clips
+  std::int64_t clip_bytes = 0;      ///< host memory of each rank for its list of clips, and of a
+                                    ///< training for the libraries that read them
   std::vector<ClipFormat> formats;  ///< of each element of plan.sizes
   bool on_gpu = false;
   std::string products;            ///< how bfloat16 is multiplied, if it is; otherwise empty

@@ -151,7 +151,7 @@ class WeightStream::State {
 
 std::size_t WeightStream::State::add(const ops::LinearForm& form, const ops::WeightRows& weight) {
   expect(next_ == 0 && begun_ == 0, "a layer is added to a stream in use");
-  const auto layer = std::make_shared<const Layer>(Layer{form, weight});
+  const auto layer = std::make_shared<Layer>(Layer{form, weight});
   const std::size_t before = parts_.size();
   const std::int64_t units = form.units(), size = size_of(form.dtype());
   std::int64_t first = 0;
@@ -169,6 +169,8 @@ std::size_t WeightStream::State::add(const ops::LinearForm& form, const ops::Wei
     if (part.fetched()) largest_ = std::max(largest_, Ring::aligned(part.bytes()));
     first = end;
   }
+  // It is only read again where it stays in the file; it may hold all values.
+  if (placement_.residence == Residence::sharded) layer->weight.read = {};
   return before;
 }
 

@@ -189,13 +189,17 @@ std::string clip_layout(const json& plan) {
   return text;
 }
 
+const char* name_in_training(std::string_view stage) {
+  return stage == "denoise" ? "train" : stage == "input" ? "video" : "text";
+}
+
 std::string rank_memory(const json& memory, bool trains) {
   std::vector<std::string> used;
   for (const char* stage : {"text", "input", "denoise", "decode"}) {
     const json& parts = memory.at("parts").at(stage);
     if (parts.at("weights") == 0 && parts.at("working") == 0) continue;
-    const std::string name = trains && stage == std::string_view("denoise") ? "train" : stage;
-    used.push_back(fmt::format("{} {}", name, bytes(memory.at(stage))));
+    used.push_back(
+        fmt::format("{} {}", trains ? name_in_training(stage) : stage, bytes(memory.at(stage))));
   }
   const json& limit = memory.at("limit");
   return fmt::format("{}{} ({})", bytes(memory.at("peak")),

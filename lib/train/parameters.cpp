@@ -170,14 +170,19 @@ void Parameters::update(std::int64_t step, double rate, double factor, std::int6
 std::vector<LoraValues> Parameters::all_together() const {
   std::vector<Move> moves;
   std::vector<Tensor> sources, targets;
+  const std::int64_t rank = settings_.lora.rank;
+  std::int64_t size = 0, first = 0;
+  for (const Matrix& matrix : matrices_) size += rank * matrix.columns;
+  const Tensor whole = Tensor::empty({size}, DType::float32, values_.device());
   for (const Matrix& matrix : matrices_) {
     std::vector<Box> boxes;
-    for (int rank = 0; rank < group_.size(); ++rank) boxes.push_back(own_box_of(matrix, rank));
-    const Layout cut({settings_.lora.rank, matrix.columns}, std::move(boxes));
+    for (int r = 0; r < group_.size(); ++r) boxes.push_back(own_box_of(matrix, r));
+    const Layout cut({rank, matrix.columns}, std::move(boxes));
     const Box own = own_box(cut, group_);
     moves.push_back({cut, Layout::replicated(cut.global(), group_.size())});
     sources.push_back(values_.rows(matrix.first, own.numel()).reshape(own.extent));
-    targets.push_back(Tensor::empty(cut.global(), DType::float32, values_.device()));
+    targets.push_back(whole.rows(first, rank * matrix.columns).reshape(cut.global()));
+    first += rank * matrix.columns;
   }
   Exchange(group_, moves).run(sources, targets);
   std::vector<LoraValues> values;

@@ -59,6 +59,18 @@ class Job:
         return int(words(self.options).get("sample.batch", 1))
 
 
+class Training(Job):
+    """A job of `reelmesh train` on two samples of a video, whose frames are repeated."""
+
+    def settings(self, files):
+        frames, height, width = self.size.split("x")
+        settings = {"data.path": files["samples"], "data.fps": "240", "data.frames": frames,
+                    "data.height": height, "data.width": width, "train.steps": "2",
+                    "numerics.dtype": self.dtype, "device.threads": "1", "device.backend": "cpu"}
+        settings |= words(self.options)
+        return [f"--{key}={value}" for key, value in settings.items()]
+
+
 NO_VIDEO = "output.video=no "
 THREADS = "device.threads=2 "
 ONE_GROUP = "parallel.replicas=1 "
@@ -146,6 +158,17 @@ JOBS = [
     Job("stdit3_long", "stdit3", 3, "68x240x426", "bfloat16", NO_VIDEO),
     Job("stdit3_host", "stdit3", 2, "34x240x426", "bfloat16",
         NO_VIDEO + "parallel.weights=host parallel.shard=height"),
+
+    Training("train_2b", "2b", 1, "17x160x240", "float32"),
+    Training("train_2b_bfloat16", "2b", 1, "33x160x240", "bfloat16", TEXT_ON_HOST + "lora.rank=16"),
+    Training("train_2b_sharded", "2b", 2, "17x160x240", "bfloat16",
+             TEXT_ON_HOST + "parallel.weights=sharded"),
+    Training("train_2b_all", "2b", 2, "9x96x160", "float32",
+             "lora.targets=to_q,to_k,to_v,to_out.0,ff.net.0.proj,ff.net.2 train.optimizer=sgd"),
+    Training("train_5b", "5b", 1, "9x160x240", "bfloat16", THREADS),
+    Training("train_5b_replicas", "5b", 2, "9x96x160", "bfloat16",
+             TEXT_ON_HOST + "train.batch=3"),
+    Training("train_demo", "demo", 4, "9x64x64", "float32", "train.batch=2"),
 
     Job("demo", "demo", 4, "9x64x64", "float32", "sample.steps=4", [{}] * 8),
     Job("tiny_split", "tiny", 3, "17x64x96", "bfloat16", "parallel.mode=split", [{}, {}]),

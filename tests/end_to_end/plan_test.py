@@ -5,7 +5,7 @@ import pathlib
 import h5py
 import numpy
 
-from support import (ERROR, LONG, PROGRAM, DATA, Reference, Scratch, execute, main,
+from support import (ERROR, LONG, PROGRAM, DATA, Reference, Scratch, command_of, execute, main,
                      read_clip, result_files, run)
 
 USAGE, UNAVAILABLE = 64, 69
@@ -116,6 +116,77 @@ class PlanTest(PlanCase):
                      "device.speeds")
         self.refused(self.plan(options, "--ranks", 3, "--device-memory", "1GiB,2GiB"), UNAVAILABLE,
                      "device.memory-limit: found 2 sizes, expected 1, or 3, one for each rank")
+
+
+class TrainingTest(PlanCase):
+    """Trainings on pictures, which are clips of one frame."""
+
+    def options(self, **more):
+        clips = self.folder / "clips.csv"
+        picture = DATA.parents[2] / "inputs" / "demo_picture.png"
+        clips.write_text("video,prompt\n" + "".join(f"{picture},picture {i}\n" for i in range(3)))
+        options = {"model.path": DATA.parents[2] / "inputs" / "demo_model", "data.path": clips,
+                   "data.frames": 1, "train.steps": 2, "lora.rank": 4, "numerics.dtype": "float32",
+                   "output.path": self.folder / "output"}
+        return options | {name.replace("__", "."): value for name, value in more.items()}
+
+    def train(self, options, ranks):
+        command = command_of(options, ranks)
+        command[command.index("run")] = "train"
+        return execute(command)
+
+    def test_says_what_train_says_and_takes(self):
+        for ranks, more in ((1, {}), (2, {"train__batch": 3}),
+                            (3, {"parallel__weights": "sharded"})):
+            options = self.options(output__path=self.folder / f"output_{ranks}", **more)
+            outcome = self.train(options, ranks)
+            self.assertEqual(outcome.status, 0, outcome)
+            with h5py.File(options["output.path"] / "job.h5") as file:
+                said = file.attrs["plan"]
+            planned = self.planned(options, "--ranks", ranks)
+            self.assertEqual(planned["description"].strip(), said.strip())
+            self.assertEqual(planned["training"]["clips_of_step"], options.get("train.batch", 1))
+            with h5py.File(options["output.path"] / "trace.h5") as file:
+                spans, rows = file["spans"][()], file["ranks"][()]
+            steps = spans[spans["name"] == b"train_step"]
+            for rank, row in zip(planned["by_rank"], rows, strict=True):
+                mine = steps[steps["rank"] == rank["rank"]]
+                with self.subTest(ranks=ranks, rank=rank["rank"]):
+                    self.assertEqual(len(mine), 2)
+                    self.assertEqual(set(mine["flops"]), {rank["step_flops"]})
+                    self.assertEqual(set(mine["bytes"]), {rank["step_sent_bytes"]})
+                    self.assertEqual(row["predicted_memory_bytes"], rank["memory"]["peak"])
+
+    def test_replicas_are_as_many_as_clips_of_a_step(self):
+        """Of 4 ranks: with one clip in a step all compute it together."""
+        for batch, replicas in ((1, 1), (4, 4)):
+            planned = self.planned(self.options(train__batch=batch), "--ranks", 4)
+            self.assertEqual(len(planned["denoise"]), replicas, batch)
+
+    def test_needs_no_data(self):
+        options = self.options()
+        del options["data.path"], options["output.path"]
+        outcome = self.plan(options, "--ranks", 2)
+        self.assertEqual(outcome.status, 0, outcome)
+        for text in ("training on 1 clip of 1x64x64", "train: ranks 0-1", "encode: ranks 0-1",
+                     "a step of 1 clip: ", "text+train+encode"):
+            self.assertIn(text, outcome.output)
+
+    def test_what_cannot_fit_is_refused_alike_by_plan_and_train(self):
+        options = self.options(device__memory_limit="20MiB", parallel__replicas=1)
+        told = ("device.memory-limit: rank 0 needs", "its limit is 20.00 MiB", "what would help: ")
+        for ranks in (1, 2):
+            self.refused(self.plan(options, "--ranks", ranks), UNAVAILABLE, *told)
+            self.refused(self.train(options, ranks), UNAVAILABLE, *told)
+            self.assertFalse((self.folder / "output").exists())
+
+    def test_weights_leave_ranks_under_a_limit(self):
+        options = self.options(parallel__replicas=1)
+        needed = self.planned(options, "--ranks", 2)["by_rank"][0]["memory"]["denoise"]
+        options["device.memory-limit"] = f"{needed - 4 * MIB}B"
+        planned = self.planned(options, "--ranks", 2)
+        self.assertNotEqual(planned["weights"]["residence"], "replicated")
+        self.assertEqual(self.train(options, 2).status, 0)
 
 
 class LimitTest(PlanCase):

@@ -23,20 +23,17 @@ Adapter::Adapter(std::vector<int> parts, std::int64_t in, std::int64_t out_of_pa
   expect(!parts_.empty(), "an adapter of no target");
 }
 
-ops::Linear Adapter::linear(std::vector<float> values, std::int64_t rows,
-                            std::int64_t columns) const {
-  if (device_.only_shapes) {
-    return ops::Linear(Tensor::empty({rows, columns}, dtype_, device_), {}, numerics_);
-  }
-  const Tensor all = Tensor::of(std::span<const float>(values), {rows, columns});
-  return ops::Linear(all.to(dtype_).on(device_), {}, numerics_);
+ops::Linear Adapter::linear(const Tensor& values) const {
+  return ops::Linear(values.to(dtype_).on(device_), {}, numerics_);
 }
 
 void Adapter::set(std::span<const LoraValues> values) {
   const std::int64_t ranks = std::ssize(parts_) * rank_;
-  const auto size = static_cast<std::size_t>(device_.only_shapes ? 0 : ranks * in_);
-  const auto up_size = static_cast<std::size_t>(device_.only_shapes ? 0 : ranks * out_);
-  std::vector<float> down(size), down_transposed(size), up(up_size), up_transposed(up_size);
+  const auto matrix = [&](std::int64_t rows, std::int64_t columns) {
+    return Tensor::zeros({rows, columns}, DType::float32, device_.host());
+  };
+  Tensor down = matrix(ranks, in_), down_transposed = matrix(in_, ranks);
+  Tensor up = matrix(out_, ranks), up_transposed = matrix(ranks, out_);
   for (std::size_t p = 0; p < parts_.size() && !device_.only_shapes; ++p) {
     const LoraValues& part = values[static_cast<std::size_t>(parts_[p].target)];
     expect(part.down.shape() == Shape{rank_, in_} && part.up.shape() == Shape{rank_, out_of_part_},
@@ -46,22 +43,22 @@ void Adapter::set(std::span<const LoraValues> values) {
       const std::int64_t row = static_cast<std::int64_t>(p) * rank_ + r;
       for (std::int64_t i = 0; i < in_; ++i) {
         const float value = part.down.data<float>()[r * in_ + i];
-        down[static_cast<std::size_t>(row * in_ + i)] = value;
-        down_transposed[static_cast<std::size_t>(i * ranks + row)] = value;
+        down.data<float>()[row * in_ + i] = value;
+        down_transposed.data<float>()[i * ranks + row] = value;
       }
       for (std::int64_t o = 0; o < out_of_part_; ++o) {
         const float value =
             static_cast<float>(factor_ * double{part.up.data<float>()[r * out_of_part_ + o]});
         const std::int64_t output = parts_[p].first_output + o;
-        up[static_cast<std::size_t>(output * ranks + row)] = value;
-        up_transposed[static_cast<std::size_t>(row * out_ + output)] = value;
+        up.data<float>()[output * ranks + row] = value;
+        up_transposed.data<float>()[row * out_ + output] = value;
       }
     }
   }
-  down_ = linear(std::move(down), ranks, in_);
-  down_transposed_ = linear(std::move(down_transposed), in_, ranks);
-  up_ = linear(std::move(up), out_, ranks);
-  up_transposed_ = linear(std::move(up_transposed), ranks, out_);
+  down_ = linear(down);
+  down_transposed_ = linear(down_transposed);
+  up_ = linear(up);
+  up_transposed_ = linear(up_transposed);
 }
 
 void Adapter::add(const Tensor& hidden, Tensor& y, std::int64_t all_rows) const {

@@ -55,7 +55,7 @@ class Adapter {
 
  private:
   static constexpr ops::Activation none = ops::Activation::none;
-  ops::Linear linear(std::vector<float> values, std::int64_t rows, std::int64_t columns) const;
+  ops::Linear linear(const Tensor& values) const;
 
   std::vector<Part> parts_;
   std::int64_t in_, out_, out_of_part_, rank_;
