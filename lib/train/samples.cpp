@@ -142,6 +142,26 @@ VideoSize sample_size(const Job& job) {
           data.frames.value_or(own.frames)};
 }
 
+namespace {
+
+// Unless the job says how many replicas there are: those with which a step takes the least time, as
+// that of a clip is that of one rank divided by the ranks of a replica. Of several equal numbers
+// the largest, as replicas exchange less than the ranks of one do.
+void choose_replicas(ParallelRequest& request, int ranks, std::int64_t batch) {
+  if (request.replicas) return;
+  const int at_least = request.ulysses.value_or(1) * request.ring.value_or(1);
+  double best = 0;
+  for (int replicas = 1; replicas <= std::min<std::int64_t>(batch, ranks / at_least); ++replicas) {
+    const auto rounds = static_cast<double>((batch + replicas - 1) / replicas);
+    const double speed = (ranks / replicas) / rounds;
+    if (speed < best) continue;
+    best = speed;
+    request.replicas = replicas;
+  }
+}
+
+}  // namespace
+
 Samples plan_samples(const Job& job, const Conditions& conditions,
                      std::vector<UsableSample> usable) {
   Samples samples;
@@ -156,6 +176,7 @@ Samples plan_samples(const Job& job, const Conditions& conditions,
   clips.sample.guidance = 1;
   clips.batch = 1;
   clips.parallel.mode = Mode::phased;
+  choose_replicas(clips.parallel, conditions.machine.ranks, job.train->batch);
   for (const UsableSample& sample : samples.usable) {
     clips.clips.push_back({.prompt = sample.data.prompt, .where = sample.data.where});
   }
@@ -165,7 +186,13 @@ Samples plan_samples(const Job& job, const Conditions& conditions,
     training.reading_bytes = std::max(training.reading_bytes, reading_bytes(sample, samples.size));
   }
   try {
-    samples.planned = plan_job(clips, conditions, {}, std::move(training));
+    samples.planned = plan_job(clips, conditions, {}, training);
+    // More ranks of a replica share what one of them has in memory.
+    while (!job.parallel.replicas && !samples.planned.plan.memory.fits() &&
+           *clips.parallel.replicas > 1) {
+      --*clips.parallel.replicas;
+      samples.planned = plan_job(clips, conditions, {}, training);
+    }
   } catch (const Error& error) {  // of a size that is an option of [data] here
     const std::string_view message = error.what();
     constexpr std::string_view section = "sample.";
