@@ -173,7 +173,7 @@ class TrainingTest(PlanCase):
             self.assertIn(text, outcome.output)
 
     def test_what_cannot_fit_is_refused_alike_by_plan_and_train(self):
-        options = self.options(device__memory_limit="20MiB", parallel__replicas=1)
+        options = self.options(parallel__replicas=1) | {"device.memory-limit": "20MiB"}
         told = ("device.memory-limit: rank 0 needs", "its limit is 20.00 MiB", "what would help: ")
         for ranks in (1, 2):
             self.refused(self.plan(options, "--ranks", ranks), UNAVAILABLE, *told)
