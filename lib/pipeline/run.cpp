@@ -96,7 +96,7 @@ void JobRun::plan() {
 }
 
 void JobRun::check_plan_and_order() {
-  world_ = require_plan_fits(job_, planned_, conditions_, found_);
+  world_ = require_plan_fits_together(job_, planned_, conditions_, found_);
 }
 
 void JobRun::open_output() {

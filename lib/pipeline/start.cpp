@@ -54,8 +54,8 @@ Conditions agree_on_conditions(const Job& job, const comm::Group& world, const D
   return conditions;
 }
 
-comm::Group require_plan_fits(const Job& job, const JobPlan& planned, const Conditions& conditions,
-                              const Devices& found) {
+comm::Group require_plan_fits_together(const Job& job, const JobPlan& planned,
+                                       const Conditions& conditions, const Devices& found) {
   const Plan& plan = planned.plan;
   // Without a limit from the user, a predicted excess of GPU memory is only a warning.
   if (!job.memory_limits.empty()) {

@@ -25,8 +25,8 @@ Conditions agree_on_conditions(const Job& job, const comm::Group& world, const D
 /// Refuses a plan that does not fit the limits that the job gives, or the hosts; warns if it does
 /// not fit the free memory of GPUs, and of ranks that have nothing to do. → the ranks in the order
 /// of the plan. Errors as require_fit and require_host_memory. Collective.
-comm::Group require_plan_fits(const Job& job, const JobPlan& planned, const Conditions& conditions,
-                              const Devices& found);
+comm::Group require_plan_fits_together(const Job& job, const JobPlan& planned,
+                                       const Conditions& conditions, const Devices& found);
 
 Existing existing(IfExists choice);
 

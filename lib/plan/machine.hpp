@@ -14,7 +14,7 @@ constexpr std::int64_t program_bytes = std::int64_t{48} << 20;
 /// not measured.
 constexpr std::int64_t program_bytes_on_gpu = std::int64_t{1} << 30;
 /// What a training adds to program_bytes, measured: libraries that decode videos, and small blocks.
-constexpr std::int64_t training_program_bytes = std::int64_t{24} << 20;
+constexpr std::int64_t training_program_bytes = std::int64_t{32} << 20;
 
 /// One value per rank; empty if unknown. Indexed by rank in plan order or as launched;
 /// Plan::launched maps the former to the latter.

@@ -30,8 +30,7 @@ class Steps {
 
   bool trains() const { return group_.member(); }  ///< whether this rank does
   /// Computes a step, from 0, and updates the parameters, unless a loss or the norm of the gradient
-  /// is not finite. Collective
-  /// over all ranks that train.
+  /// is not finite. Collective over all ranks that train.
   StepResult step_together(std::int64_t step);
   /// All values of all targets; on the ranks that train. Collective over each replica.
   std::vector<LoraValues> values_together() const { return own_->parameters().all_together(); }

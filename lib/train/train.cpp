@@ -103,7 +103,8 @@ void Training::plan() {
       check_data(found_.launched, read_data_together(found_.launched, data), size, data);
   const Conditions conditions = pipeline::agree_on_conditions(job_, found_.launched, found_);
   samples_ = plan_samples(job_, conditions, std::move(usable));
-  world_ = pipeline::require_plan_fits(samples_.clips, samples_.planned, conditions, found_);
+  world_ =
+      pipeline::require_plan_fits_together(samples_.clips, samples_.planned, conditions, found_);
 }
 
 // On the first rank.

@@ -169,6 +169,7 @@ TEST(Options, AreClassified) {
                                                "train.caption-dropout",
                                                "train.posterior",
                                                "train.reproducible",
+                                               "lora.init",
                                                "lora.rank",
                                                "lora.alpha",
                                                "lora.targets"}));

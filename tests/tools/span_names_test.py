@@ -26,7 +26,7 @@ SOURCE = TOOLS.parent
 OTHER_MEANINGS = {
     "lib/ops/cuda/norm.cu": {"norm"},  # a kernel
     "lib/job/families/opensora.cpp": {"guidance"},  # a setting
-    "lib/job/describe.cpp": {"decode"},  # roles and memory in the description of a plan
+    "lib/job/describe.cpp": {"decode", "encode"},  # roles and memory in the description of a plan
     "lib/plan/describe.cpp": {"decode", "weights"},
     "lib/plan/plan_text.cpp": {"decode", "weights"},
     "lib/plan/roles.cpp": {"decode"},

@@ -1,7 +1,7 @@
 #pragma once
-// Training of CogVideoX's transformer by LoRA: its backward pass, by hand. Only inputs of blocks are
-// kept in the forward pass; in the backward pass each block is computed again from its input (Chen
-// et al. 2016), so that memory grows by one array of tokens for a block.
+// Training of CogVideoX's transformer by LoRA: its backward pass, by hand. Only inputs of blocks
+// are kept in the forward pass; in the backward pass each block is computed again from its input
+// (Chen et al. 2016), so that memory grows by one array of tokens for a block.
 #include "models/cogvideox/transformer.hpp"
 #include "models/common/trainable.hpp"
 
