@@ -2,6 +2,7 @@
 // of every layout, and memory of tensors within a thousandth.
 #include <numeric>
 
+#include "models/cogvideox/transformer_backward.hpp"
 #include "models/dry_run.hpp"
 #include "ops/onednn.hpp"
 #include "plan/denoise.hpp"

@@ -191,13 +191,14 @@ void expect_same(const Trained& a, const Trained& b, const std::string& what) {
   }
 }
 
-// One rank trains alone; all ranks together get the same bits in every way.
+// The first rank trains alone; all ranks together get the same bits in every way.
 TEST_P(TenSteps, HaveTheSameBitsOnAllLayouts) {
   const TrainingReference reference("ten_steps", GetParam());
   const comm::Group& world = test::world();
-  const comm::Group alone = world.split(world.rank());
+  const comm::Group alone = world.split(world.rank() == 0 ? 0 : -1);
   for (const DType dtype : {DType::float32, DType::bfloat16}) {
-    const Trained one = Training(reference, alone).run({"alone", {}, {}, {}, {}, dtype});
+    Trained one;
+    if (alone.member()) one = Training(reference, alone).run({"alone", {}, {}, {}, {}, dtype});
     Training together(reference, world);
     const int n = world.size();
     const std::vector<Way> ways{
@@ -210,7 +211,7 @@ TEST_P(TenSteps, HaveTheSameBitsOnAllLayouts) {
     };
     for (const Way& way : ways) {
       const Trained trained = together.run(way);
-      if (!trained.values.empty()) expect_same(one, trained, way.name);
+      if (alone.member()) expect_same(one, trained, way.name);
     }
   }
 }
