@@ -255,7 +255,15 @@ bool encode_samples(const comm::Group& world, const Samples& samples,
   release_free_memory();
   complete = complete && encode_videos(world, samples, files, videos, cache, computing);
   release_free_memory();
-  return complete;
+  if (!complete) return false;
+  // What a kill left between a sample's file and the removal of its caption's.
+  comm::run_on_first_rank(world, [&] {
+    std::error_code ignored;
+    for (const UsableSample& sample : samples.usable) {
+      std::filesystem::remove(sample_text_path(cache, sample.index), ignored);
+    }
+  });
+  return true;
 }
 
 }  // namespace reelmesh::train

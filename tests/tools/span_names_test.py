@@ -28,7 +28,7 @@ OTHER_MEANINGS = {
     "lib/job/families/opensora.cpp": {"guidance"},  # a setting
     "lib/job/describe.cpp": {"decode", "encode"},  # roles and memory in the description of a plan
     "lib/plan/describe.cpp": {"decode", "weights"},
-    "lib/plan/plan_text.cpp": {"decode", "weights"},
+    "lib/plan/plan_text.cpp": {"decode", "encode", "weights"},
     "lib/plan/roles.cpp": {"decode"},
     "lib/plan/roles.hpp": {"decode"},
     "lib/store/sample_cache.hpp": {"hash"},  # an attribute
