@@ -428,10 +428,19 @@ void Linear::set_bias(const Tensor& bias) {
   bias_ = device.is_cuda() ? bias.on(device).to(form_.dtype()) : bias.to(DType::float32);
 }
 
+Linear Linear::backward() const {
+  expect(form_.device().is_cuda() && pass_ == Pass::forward, "linear: backward on {}",
+         to_string(form_.device()));
+  Linear layer = *this;
+  layer.pass_ = Pass::backward;
+  layer.bias_ = {};
+  return layer;
+}
+
 Tensor Linear::operator()(const Tensor& x, Activation activation,
                           [[maybe_unused]] std::int64_t all_rows) const {
   const DType dtype = form_.dtype();
-  const std::int64_t in = form_.in(), out = form_.out();
+  const std::int64_t in = in_features(), out = out_features();
   expect(x.dtype() == dtype && !x.shape().empty() && x.shape().back() == in,
          "linear of {} inputs in {} given {} in {}", in, name_of(dtype), x.shape(),
          name_of(x.dtype()));
@@ -445,7 +454,9 @@ Tensor Linear::operator()(const Tensor& x, Activation activation,
   const std::int64_t rows = x.numel() / in, size = size_of(dtype);
   // The product with units [first, first + count) of the weight.
   const auto product_work = [&](std::int64_t first, std::int64_t count) {
-    const std::int64_t columns = form_.row(first + count) - form_.row(first);
+    // All units in a backward pass.
+    const std::int64_t columns =
+        pass_ == Pass::forward ? form_.row(first + count) - form_.row(first) : out;
     return Work{2 * rows * in * columns, (rows * in + in * columns + rows * columns) * size};
   };
   Shape shape = x.shape();
@@ -454,7 +465,8 @@ Tensor Linear::operator()(const Tensor& x, Activation activation,
     Tensor y;
     visit([&](std::int64_t first, std::int64_t count, const Tensor& values) {
       const Operation product(trace::spans::product, product_work(first, count));
-      y = gpu::linear(x, values.reshape({out, in}), bias_, activation, numerics_, all_rows);
+      y = gpu::linear(x, values.reshape({form_.out(), form_.in()}), pass_, bias_, activation,
+                      numerics_, all_rows);
     });
     return y;
   };

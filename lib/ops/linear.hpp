@@ -10,6 +10,9 @@ namespace reelmesh::ops {
 
 enum class Activation { none, silu, gelu_tanh };
 
+/// What a weight W [out, in] is multiplied with: x·Wᵀ, or d·W, the gradient of x from that of x·Wᵀ.
+enum class Pass { forward, backward };
+
 /// A weight [out, in] of a floating type, read by rows: it need not be in memory as a whole.
 struct WeightRows {
   std::int64_t in = 0, out = 0;
@@ -123,7 +126,7 @@ class Linear {
                     std::int64_t all_rows = usual_rows) const;
   /// The same for an x with all rows of its matrix: no other rank has a share of them.
   Tensor with_all_rows(const Tensor& x, Activation activation = Activation::none) const {
-    return (*this)(x, activation, x.numel() / form_.in());
+    return (*this)(x, activation, x.numel() / in_features());
   }
 
   /// Where the values are from; null if they are kept.
@@ -135,13 +138,18 @@ class Linear {
     return layer;
   }
 
-  std::int64_t in_features() const { return form_.in(); }
-  std::int64_t out_features() const { return form_.out(); }
+  /// On a GPU: the product d·W [..., in] of the gradient d [..., out] of this layer's sums, by the
+  /// same values, without a bias. Other devices need a layer of the transposed() weight.
+  Linear backward() const;
+
+  std::int64_t in_features() const { return pass_ == Pass::forward ? form_.in() : form_.out(); }
+  std::int64_t out_features() const { return pass_ == Pass::forward ? form_.out() : form_.in(); }
 
  private:
   void set_bias(const Tensor& bias);
 
   LinearForm form_;
+  Pass pass_ = Pass::forward;
   Numerics numerics_;
   Tensor bias_;    ///< [out] or empty; float32 on the CPU, the weight's type on a GPU
   Tensor packed_;  ///< [element], unless there is a source

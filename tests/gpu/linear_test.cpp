@@ -124,6 +124,36 @@ TEST_P(LinearOnGpu, RowsDoNotDependOnTheNumberOfRows) {
   }
 }
 
+// d·W by the values of the layer is what a layer of the transposed weight gives, and the bits of a
+// row depend only on that row.
+TEST_P(LinearOnGpu, BackwardIsTheTransposedProduct) {
+  for (const auto& [in, out] : {std::pair<std::int64_t, std::int64_t>{24, 40},
+                                {size(72, 1920), size(328, 7680)},
+                                {size(520, 3072), 64}}) {
+    const std::int64_t rows = 2500;
+    const Tensor w = random({out, in}, 2, 0.05F), d = random({rows, 1, out}, 1);
+    Tensor transposed = Tensor::empty({in, out}, GetParam());
+    const std::int64_t element = size_of(GetParam());
+    for (std::int64_t i = 0; i < in * out; ++i) {
+      std::memcpy(static_cast<std::byte*>(transposed.raw()) + i * element,
+                  static_cast<const std::byte*>(w.raw()) + (i % out * in + i / out) * element,
+                  static_cast<std::size_t>(element));
+    }
+    const Linear layer = Linear(there(w), there(random({out}, 3))).backward();
+    EXPECT_EQ(layer.in_features(), out);
+    EXPECT_EQ(layer.out_features(), in);
+    const Tensor all = back(layer(there(d)));
+    EXPECT_EQ(all.shape(), (Shape{rows, 1, in}));
+    EXPECT_LT(relative_error(all, Linear(transposed)(d)), tolerance()) << in << "x" << out;
+    for (const auto& [first, count] :
+         {std::pair<std::int64_t, std::int64_t>{0, 1}, {7, 1030}, {130, 2370}}) {
+      EXPECT_TRUE(
+          same_bits(back(layer(there(d).rows(first, count))), all.rows(first, count).clone()))
+          << count << " rows from " << first << " of " << in << "x" << out;
+    }
+  }
+}
+
 TEST_P(LinearOnGpu, WeightsComeInPieces) {
   const Tensor w = random({700, 64}, 1, 0.05F), x = there(random({5, 64}, 2));
   const ops::WeightRows rows{

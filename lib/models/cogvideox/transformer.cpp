@@ -97,10 +97,16 @@ CogVideoXTransformer::CogVideoXTransformer(const Checkpoint& weights, const CogV
     if (!adapters.empty()) block.adapters = adapters[static_cast<std::size_t>(i)];
   }
   // A backward pass goes through the blocks in reverse, and computes each of them again before.
+  // Only CPUs need the weights once more, transposed.
   const auto transposed = [&](const std::vector<std::string>& names, std::int64_t in,
                               std::int64_t out) {
     return transposed_weight(linear_parameters(weights, names, in, out, dtype, false),
                              placement.residence != Residence::host);
+  };
+  const auto backward = [&](const ops::Linear& layer, const std::vector<std::string>& names,
+                            std::int64_t in, std::int64_t out) {
+    return device_.is_cuda() ? stream.again(layer).backward()
+                             : stream.add(transposed(names, in, out), {});
   };
   for (std::int64_t i = c.layers - 1; !adapters.empty() && i >= 0; --i) {
     const std::string name = fmt::format("transformer_blocks.{}.", i);
@@ -110,12 +116,12 @@ CogVideoXTransformer::CogVideoXTransformer(const Checkpoint& weights, const CogV
     back.key_value_again = stream.again(block.key_value);
     back.out_again = stream.again(block.out);
     back.up_again = stream.again(block.up);
-    back.down = stream.add(transposed({name + "ff.net.2"}, 4 * d, d), {});
-    back.up = stream.add(transposed({name + "ff.net.0.proj"}, d, 4 * d), {});
-    back.out = stream.add(transposed({name + "attn1.to_out.0"}, d, d), {});
+    back.down = backward(block.down, {name + "ff.net.2"}, 4 * d, d);
+    back.up = backward(block.up, {name + "ff.net.0.proj"}, d, 4 * d);
+    back.out = backward(block.out, {name + "attn1.to_out.0"}, d, d);
     if (i == 0) break;
-    back.key_value = stream.add(transposed({name + "attn1.to_k", name + "attn1.to_v"}, d, d), {});
-    back.query = stream.add(transposed({name + "attn1.to_q"}, d, d), {});
+    back.key_value = backward(block.key_value, {name + "attn1.to_k", name + "attn1.to_v"}, d, d);
+    back.query = backward(block.query, {name + "attn1.to_q"}, d, d);
   }
   norm_final_ = load_affine(weights, "norm_final", d, dtype);
   modulation_out_ = load_linear(weights, "norm_out.linear", t, 2 * d, dtype);
@@ -124,7 +130,8 @@ CogVideoXTransformer::CogVideoXTransformer(const Checkpoint& weights, const CogV
       c.out_channels * c.patch.frames * c.patch.rows * c.patch.columns;
   out_ = load_linear(weights, "proj_out", d, out_features, dtype);
   if (!adapters.empty()) {
-    out_backward_ = ops::Linear(transposed({"proj_out"}, d, out_features));
+    out_backward_ = device_.is_cuda() ? out_.backward()
+                                      : ops::Linear(transposed({"proj_out"}, d, out_features));
   }
 }
 

@@ -37,13 +37,16 @@ class WideWork final : public ops::Attention::Work {
       const Tensor keys = joined(keys_, pair, false), values = joined(values_, pair, true);
       for (std::int64_t first = 0; first < count; first += queries_at_once) {
         const std::int64_t some = std::min(queries_at_once, count - first);
-        Tensor scores = linear(queries.rows(pair, 1).reshape({count, channels}).rows(first, some),
-                               keys, {}, ops::Activation::none, numerics_, ops::Linear::usual_rows);
+        const auto product = [&](const Tensor& x, const Tensor& weight) {
+          return linear(x, weight, ops::Pass::forward, {}, ops::Activation::none, numerics_,
+                        ops::Linear::usual_rows);
+        };
+        Tensor scores =
+            product(queries.rows(pair, 1).reshape({count, channels}).rows(first, some), keys);
         const Tensor bias =
             bias_.empty() ? bias_ : bias_.rows(pair % shape[3], 1).reshape({count, keys.shape(0)});
         softmax_rows(scores, scale_, bias.empty() ? bias : bias.rows(first, some));
-        const Tensor attended =
-            linear(scores, values, {}, ops::Activation::none, numerics_, ops::Linear::usual_rows);
+        const Tensor attended = product(scores, values);
         copy_strided({2,
                       {some, channels},
                       {channels, 1},

@@ -96,7 +96,7 @@ Library make_library(Device device) {
 
 std::string version_text() { return cuda::version_text(functions().cublasLtGetVersion()); }
 
-// cuBLAS is column-major: yᵀ [out, rows] = W·xᵀ.
+// cuBLAS is column-major: yᵀ [out, rows] = W·xᵀ, or Wᵀ·xᵀ in a backward pass.
 Product::Product(cublasLtHandle_t library, Device device, const Problem& problem, void* workspace)
     : library_(library), device_(device), problem_(problem), workspace_(workspace) {
   cublasLtMatmulDesc_t made = nullptr;
@@ -105,8 +105,9 @@ Product::Product(cublasLtHandle_t library, Device device, const Problem& problem
   check(functions().cublasLtMatmulDescCreate(&made, compute, CUDA_R_32F),
         "cublasLtMatmulDescCreate", device);
   operation_ = Operation(made);
-  const cublasOperation_t transposed = CUBLAS_OP_T;
-  set(CUBLASLT_MATMUL_DESC_TRANSA, transposed);
+  const bool forward = problem.pass == ops::Pass::forward;
+  const cublasOperation_t of_weight = forward ? CUBLAS_OP_T : CUBLAS_OP_N;
+  set(CUBLASLT_MATMUL_DESC_TRANSA, of_weight);
   const auto& [bias, gelu] = problem.epilogue;
   const cublasLtEpilogue_t which =
       bias ? (gelu ? CUBLASLT_EPILOGUE_GELU_BIAS : CUBLASLT_EPILOGUE_BIAS)
@@ -114,7 +115,8 @@ Product::Product(cublasLtHandle_t library, Device device, const Problem& problem
   set(CUBLASLT_MATMUL_DESC_EPILOGUE, which);
   // The heuristic reads the address of the bias: set an aligned one before choosing.
   if (bias) set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, static_cast<const void*>(workspace));
-  weight_ = layout(problem.dtype, problem.in, problem.out, device);
+  weight_ = forward ? layout(problem.dtype, problem.in, problem.out, device)
+                    : layout(problem.dtype, problem.out, problem.in, device);
 }
 
 template <class T>
@@ -145,7 +147,8 @@ std::vector<Algorithm> Product::proposals(std::int64_t rows, bool split_k) {
     while (extent * size_of(problem_.dtype) % bytes != 0) bytes /= 2;
     return bytes;
   };
-  prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, of_rows(problem_.in));
+  prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES,
+         of_rows(problem_.pass == ops::Pass::forward ? problem_.in : problem_.out));
   prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, of_rows(problem_.in));
   prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, of_rows(problem_.out));
   prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, of_rows(problem_.out));

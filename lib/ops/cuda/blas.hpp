@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "ops/linear.hpp"
 #include "tensor/cuda/handles.hpp"
 #include "tensor/tensor.hpp"
 
@@ -19,11 +20,13 @@ struct Epilogue {
   auto operator<=>(const Epilogue&) const = default;
 };
 
-/// y[row, out] = epilogue(x[row, in]·W[out, in]ᵀ), all of one type, with sums in float32.
+/// y[row, out] = epilogue(x[row, in]·W[out, in]ᵀ), all of one type, with sums in float32. In a
+/// backward pass x·W, with W[in, out].
 struct Problem {
   DType dtype;
   bool tf32;  ///< float32 inputs may be rounded to TF32
   std::int64_t in, out;
+  ops::Pass pass;
   Epilogue epilogue;
   auto operator<=>(const Problem&) const = default;
 };

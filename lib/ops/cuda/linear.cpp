@@ -29,10 +29,11 @@ constexpr std::int64_t min_measured_rows = 1024, min_measured_outputs = 1 << 20;
 struct Call {
   const Tensor& x;
   const Tensor& weight;
+  ops::Pass pass;
   const Tensor& bias;
   Tensor& y;
-  std::int64_t in() const { return weight.shape(1); }
-  std::int64_t out() const { return weight.shape(0); }
+  std::int64_t in() const { return x.shape().back(); }
+  std::int64_t out() const { return y.shape().back(); }
   std::int64_t rows() const { return x.numel() / in(); }
 };
 
@@ -135,7 +136,8 @@ class Products {
     for (std::int64_t first = 0; first < rows; first += piece) {
       const std::int64_t count = std::min(piece, rows - first);
       from.rows(0, count).copy_from(flat.rows(first, count));
-      product_.run(choice.algorithm, operands({from, call.weight, call.bias, into}), piece);
+      product_.run(choice.algorithm, operands({from, call.weight, call.pass, call.bias, into}),
+                   piece);
       result.rows(first, count).copy_from(into.rows(0, count));
     }
   }
@@ -161,7 +163,8 @@ class Library {
     const DType dtype = call.x.dtype();
     const bool tf32 =
         numerics.tf32 && dtype == DType::float32 && cuda::compute_capability(device_) >= 80;
-    const Problem problem{dtype, tf32, call.in(), call.out(), {!call.bias.empty(), gelu}};
+    const Problem problem{dtype,      tf32,      call.in(),
+                          call.out(), call.pass, {!call.bias.empty(), gelu}};
     const std::int64_t reference_rows = numerics.reproducible ? all_rows : call.rows();
     auto& found = products_[{problem, numerics.reproducible, reference_rows}];
     if (found == nullptr) {
@@ -178,19 +181,19 @@ class Library {
   std::map<std::tuple<Problem, bool, std::int64_t>, std::unique_ptr<Products>> products_;
 };
 
-Tensor empty_result(const Tensor& x, const Tensor& weight) {
+Tensor empty_result(const Tensor& x, const Tensor& weight, ops::Pass pass) {
   Shape shape = x.shape();
-  shape.back() = weight.shape(0);
+  shape.back() = weight.shape(pass == ops::Pass::forward ? 0 : 1);
   return Tensor::empty(std::move(shape), x.dtype(), x.device());
 }
 
 }  // namespace
 
-Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias, ops::Activation activation,
-              const Numerics& numerics, std::int64_t all_rows) {
-  Tensor out = empty_result(x, weight);
+Tensor linear(const Tensor& x, const Tensor& weight, ops::Pass pass, const Tensor& bias,
+              ops::Activation activation, const Numerics& numerics, std::int64_t all_rows) {
+  Tensor out = empty_result(x, weight, pass);
   if (out.empty()) return out;
-  const Call call{x, weight, bias, out};
+  const Call call{x, weight, pass, bias, out};
   cuda::device_instance<Library>(x.device())
       .products(call, activation == ops::Activation::gelu_tanh, numerics, all_rows)
       .run(call);
@@ -199,8 +202,9 @@ Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias, ops::Ac
 
 std::vector<ProductTiming> time_products(const Tensor& x, const Tensor& weight,
                                          const Numerics& numerics, std::int64_t all_rows) {
-  Tensor out = empty_result(x, weight);
-  const Call call{x, weight, {}, out};
+  constexpr ops::Pass pass = ops::Pass::forward;
+  Tensor out = empty_result(x, weight, pass);
+  const Call call{x, weight, pass, {}, out};
   std::vector<ProductTiming> timings;
   for (const auto& [algorithm, timing] : cuda::device_instance<Library>(x.device())
                                              .products(call, false, numerics, all_rows)

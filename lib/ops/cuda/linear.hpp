@@ -7,7 +7,7 @@
 namespace reelmesh::gpu {
 
 /// activation(x·Wᵀ + b) → [..., out]; x: [..., in], weight: [out, in], bias: [out] or empty, all of
-/// one type and on one device.
+/// one type and on one device. Pass::backward: x·W, for a weight [in, out].
 ///
 /// With numerics.reproducible the bits of a row depend only on that row: cuBLASLt's first proposal
 /// for `all_rows` rows that does not split sums along `in` (split-K) is the reference, and only
@@ -16,8 +16,8 @@ namespace reelmesh::gpu {
 /// the number of rows and no other algorithm has its bits, rows are padded with zeros, which
 /// trace::Recorder counts. Without numerics.reproducible the fastest proposal for the rows of x is
 /// used.
-Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias, ops::Activation activation,
-              const Numerics& numerics, std::int64_t all_rows);
+Tensor linear(const Tensor& x, const Tensor& weight, ops::Pass pass, const Tensor& bias,
+              ops::Activation activation, const Numerics& numerics, std::int64_t all_rows);
 
 /// An algorithm that cuBLASLt proposes, measured.
 struct ProductTiming {
