@@ -1,4 +1,4 @@
-// Ten steps of training: those of PyTorch, with the same bits on every layout.
+// Steps of training: ten are those of PyTorch, twenty have the same bits on every layout.
 #include "train/steps.hpp"
 #include "comm/together.hpp"
 #include "support/ranks.hpp"
@@ -17,6 +17,7 @@ struct Way {
   std::optional<WeightsChoice> weights;
   DType dtype = DType::float32;
   bool reproducible = true;
+  std::optional<std::int64_t> steps;  // in place of those of the reference
 };
 
 struct Trained {
@@ -73,6 +74,7 @@ class Training {
     Job job = job_;
     job.dtype = way.dtype;
     job.train->reproducible = way.reproducible;
+    if (way.steps) job.train->steps = *way.steps;
     job.parallel.replicas = way.replicas;
     job.parallel.ulysses = way.ulysses;
     job.parallel.ring = way.ring;
@@ -141,10 +143,10 @@ class Training {
   std::filesystem::path folder_;
 };
 
-class TenSteps : public ::testing::TestWithParam<std::string> {};
-INSTANTIATE_TEST_SUITE_P(CogVideoX, TenSteps, ::testing::Values("sincos", "rotary", "v1_5"));
+class TrainingSteps : public ::testing::TestWithParam<std::string> {};
+INSTANTIATE_TEST_SUITE_P(CogVideoX, TrainingSteps, ::testing::Values("sincos", "rotary", "v1_5"));
 
-TEST_P(TenSteps, AreThoseOfPyTorch) {
+TEST_P(TrainingSteps, AreThoseOfPyTorch) {
   const TrainingReference reference("ten_steps", GetParam());
   Training training(reference, test::world());
   const Trained trained = training.run({"chosen", {}, {}, {}, {}});
@@ -192,22 +194,25 @@ void expect_same(const Trained& a, const Trained& b, const std::string& what) {
 }
 
 // The first rank trains alone; all ranks together get the same bits in every way.
-TEST_P(TenSteps, HaveTheSameBitsOnAllLayouts) {
+TEST_P(TrainingSteps, HaveTheSameBitsOnAllLayouts) {
   const TrainingReference reference("ten_steps", GetParam());
   const comm::Group& world = test::world();
   const comm::Group alone = world.split(world.rank() == 0 ? 0 : -1);
+  constexpr std::int64_t steps = 20;
   for (const DType dtype : {DType::float32, DType::bfloat16}) {
     Trained one;
-    if (alone.member()) one = Training(reference, alone).run({"alone", {}, {}, {}, {}, dtype});
+    if (alone.member()) {
+      one = Training(reference, alone).run({"alone", {}, {}, {}, {}, dtype, true, steps});
+    }
     Training together(reference, world);
     const int n = world.size();
     const std::vector<Way> ways{
-        {"one replica, Ulysses", 1, n, 1, {}, dtype},
-        {"ring", 1, 1, n, {}, dtype},
-        {"replicas of one rank", n, 1, 1, {}, dtype},
-        {"two replicas", n >= 2 ? 2 : 1, {}, {}, {}, dtype},
-        {"sharded weights", 1, {}, {}, WeightsChoice::sharded, dtype},
-        {"weights on the host", 1, {}, {}, WeightsChoice::host, dtype},
+        {"one replica, Ulysses", 1, n, 1, {}, dtype, true, steps},
+        {"ring", 1, 1, n, {}, dtype, true, steps},
+        {"replicas of one rank", n, 1, 1, {}, dtype, true, steps},
+        {"two replicas", n >= 2 ? 2 : 1, {}, {}, {}, dtype, true, steps},
+        {"sharded weights", 1, {}, {}, WeightsChoice::sharded, dtype, true, steps},
+        {"weights on the host", 1, {}, {}, WeightsChoice::host, dtype, true, steps},
     };
     for (const Way& way : ways) {
       const Trained trained = together.run(way);
@@ -217,7 +222,7 @@ TEST_P(TenSteps, HaveTheSameBitsOnAllLayouts) {
 }
 
 // Replicas that add their own gradients first: the same sums in another order.
-TEST_P(TenSteps, NeedNotBeReproducible) {
+TEST_P(TrainingSteps, NeedNotBeReproducible) {
   const TrainingReference reference("ten_steps", GetParam());
   const int n = test::world().size();
   Training training(reference, test::world());
