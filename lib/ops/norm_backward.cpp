@@ -1,5 +1,6 @@
 #include "ops/norm_backward.hpp"
 
+#include <algorithm>
 #include <cmath>
 
 #include "ops/cuda/backward.hpp"
@@ -57,10 +58,10 @@ REELMESH_CLONES void layer_norm_backward_row(float* x, float* d, std::int64_t n,
   for (std::int64_t i = 0; i < n; ++i) dx[i] = dx[i] + d[i];
 }
 
-// c, s: cosines and sines, or null.
+// c, s: cosines and sines, or null. of_norm: null, or gets the gradient before the rotation.
 REELMESH_CLONES void heads_backward(float* x, float* d, std::int64_t heads, std::int64_t n,
                                     const float* weight, bool centred, float eps, const float* c,
-                                    const float* s) {
+                                    const float* s, float* of_norm) {
   for (std::int64_t head = 0; head < heads; ++head) {
     float *row = x + head * n, *of_row = d + head * n;
     if (c != nullptr) {
@@ -68,6 +69,7 @@ REELMESH_CLONES void heads_backward(float* x, float* d, std::int64_t heads, std:
         rotate_pair_backward(of_row[i], of_row[i + 1], c + i, s + i);
       }
     }
+    if (of_norm != nullptr) std::copy_n(of_row, n, of_norm + head * n);
     norm_backward(row, of_row, n, weight, centred, eps);
   }
 }
@@ -120,12 +122,14 @@ void layer_norm_backward(const Tensor& x, const Tensor& weight, float eps,
 }
 
 void normalise_and_rotate_backward(const Tensor& x, const HeadNorm& norm, const Tensor& cosines,
-                                   const Tensor& sines, std::int64_t unrotated, Tensor& d) {
+                                   const Tensor& sines, std::int64_t unrotated, Tensor& d,
+                                   Tensor* of_norm) {
   const std::int64_t batch = x.shape(1), parts = x.shape(2), heads = x.shape(3), n = x.shape(4);
   visit_float(x.dtype(), [&](auto type) {
     using T = decltype(type);
     parallel_for(x.shape(0), 4, [&](std::int64_t token) {
-      float* values = row_scratch(2 * heads * n);
+      float* values = row_scratch(3 * heads * n);
+      float* unrotated_d = of_norm == nullptr ? nullptr : values + 2 * heads * n;
       const bool rotated = !cosines.empty() && token >= unrotated;
       const float* c = rotated ? cosines.data<float>() + (token - unrotated) * n : nullptr;
       const float* s = rotated ? sines.data<float>() + (token - unrotated) * n : nullptr;
@@ -134,8 +138,11 @@ void normalise_and_rotate_backward(const Tensor& x, const HeadNorm& norm, const 
         convert(x.data<T>() + item * parts * heads * n, values, heads * n);
         convert(of_item, values + heads * n, heads * n);
         heads_backward(values, values + heads * n, heads, n, norm.weight.data<float>(),
-                       !norm.bias.empty(), norm.eps, c, s);
+                       !norm.bias.empty(), norm.eps, c, s, unrotated_d);
         convert(values + heads * n, of_item, heads * n);
+        if (of_norm != nullptr) {
+          convert(unrotated_d, of_norm->data<T>() + item * heads * n, heads * n);
+        }
       }
     });
   });
@@ -210,7 +217,8 @@ void layer_norm_backward(const Tensor& x, const Tensor& weight, float eps,
 }
 
 void normalise_and_rotate_backward(const Tensor& x, const HeadNorm& norm, const Tensor& cosines,
-                                   const Tensor& sines, std::int64_t unrotated, Tensor& d) {
+                                   const Tensor& sines, std::int64_t unrotated, Tensor& d,
+                                   Tensor* of_norm) {
   if (x.empty()) return;
   expect(d.numel() == x.numel() / x.shape(2) && d.dtype() == x.dtype() &&
              (cosines.empty() || (cosines.shape() == Shape{x.shape(0) - unrotated, x.shape(4)} &&
@@ -221,8 +229,8 @@ void normalise_and_rotate_backward(const Tensor& x, const HeadNorm& norm, const 
       {(2 * norm_flops::layer + norm_flops::rotate) * d.numel(), 3 * d.bytes()});
   dispatch(
       x.device(),
-      [&] { gpu::normalise_and_rotate_backward(x, norm, cosines, sines, unrotated, d); },
-      [&] { cpu::normalise_and_rotate_backward(x, norm, cosines, sines, unrotated, d); });
+      [&] { gpu::normalise_and_rotate_backward(x, norm, cosines, sines, unrotated, d, of_norm); },
+      [&] { cpu::normalise_and_rotate_backward(x, norm, cosines, sines, unrotated, d, of_norm); });
 }
 
 Tensor gated(const Tensor& d, const Gate& gate) {

@@ -67,7 +67,57 @@ Tensor products(const Tensor& a, const Tensor& b) {
   return out;
 }
 
+// Adds tokens [first, first + count) to total [column], for columns [column, column + columns).
+template <class T>
+void add_tokens(const Tensor& a, const Tensor& b, std::int64_t first, std::int64_t count,
+                std::int64_t column, std::int64_t columns, float* total) {
+  const std::int64_t n = a.shape(1);
+  auto* rows =
+      static_cast<float*>(thread_scratch(0, static_cast<std::size_t>(3 * columns) * sizeof(float)));
+  float *of_a = rows, *of_b = rows + columns, *sum = rows + 2 * columns;
+  for (std::int64_t begin = 0; begin < count; begin += block_tokens) {
+    std::fill_n(sum, columns, 0.0F);
+    for (std::int64_t t = begin; t < std::min(begin + block_tokens, count); ++t) {
+      convert(a.data<T>() + (first + t) * n + column, of_a, columns);
+      if (!b.empty()) {
+        convert(b.data<T>() + (first + t) * n + column, of_b, columns);
+        for (std::int64_t c = 0; c < columns; ++c) of_a[c] *= of_b[c];
+      }
+      for (std::int64_t c = 0; c < columns; ++c) sum[c] += of_a[c];
+    }
+    for (std::int64_t c = 0; c < columns; ++c) total[c] += sum[c];
+  }
+}
+
 }  // namespace
+
+Tensor token_sums(const Tensor& a, const Tensor& b, std::int64_t first) {
+  expect(a.shape().size() == 2 && first >= 0 && first <= a.shape(0) &&
+             (b.empty() || (a.shape() == b.shape() && a.dtype() == b.dtype())),
+         "sums over tokens of {} and {}, {} of them first", a.shape(), b.shape(), first);
+  const std::int64_t tokens = a.shape(0), n = a.shape(1);
+  const Operation operation(trace::spans::norm, {2 * a.numel(), a.bytes() + b.bytes() + n * 8});
+  if (tokens == 0 || n == 0) return Tensor::zeros({2, n}, DType::float32, a.device());
+  return dispatch(
+      a.device(), [&] { return gpu::token_sums(a, b, first); },
+      [&] {
+        constexpr std::int64_t at_once = 128;
+        Tensor out = Tensor::zeros({2, n}, DType::float32);
+        visit_float(a.dtype(), [&](auto type) {
+          using T = decltype(type);
+          parallel_for(count_of(n, at_once), 1, [&](std::int64_t i) {
+            const std::int64_t column = i * at_once, columns = std::min(at_once, n - column);
+            float* total = out.data<float>() + column;
+            add_tokens<T>(a, b, 0, first, column, columns, total);
+            add_tokens<T>(a, b, first, tokens - first, column, columns, total + n);
+          });
+        });
+        return out;
+      },
+      [&] {
+        return Tensor::empty({2, n}, DType::float32, a.device());
+      });
+}
 
 Tensor token_products(const Tensor& a, const Tensor& b) {
   expect(a.shape().size() == 2 && b.shape().size() == 2 && a.shape(0) == b.shape(0) &&

@@ -70,11 +70,14 @@ TEST_P(NormBackward, NormaliseAndRotate) {
                                    centred ? random_tensor({n}, 4) : Tensor{}, 1e-6F};
           const Tensor c = rotates ? random_tensor({tokens - unrotated, n}, 5) : Tensor{},
                        s = rotates ? random_tensor({tokens - unrotated, n}, 6) : Tensor{};
+          Tensor before = Tensor::empty(d.shape(), d.dtype()), there_before = there(before);
           ops::normalise_and_rotate_backward(there(x),
                                              {there(norm.weight), there(norm.bias), 1e-6F},
-                                             there(c), there(s), unrotated, z);
-          ops::normalise_and_rotate_backward(x, norm, c, s, unrotated, d);
+                                             there(c), there(s), unrotated, z, &there_before);
+          ops::normalise_and_rotate_backward(x, norm, c, s, unrotated, d, &before);
           EXPECT_LT(relative_error(back(z), d), tolerance())
+              << n << rotates << centred << " after " << unrotated;
+          EXPECT_LT(relative_error(back(there_before), before), tolerance())
               << n << rotates << centred << " after " << unrotated;
         }
       }

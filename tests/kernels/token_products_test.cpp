@@ -61,5 +61,21 @@ TEST_P(TokenProducts, OfNothingAreZeros) {
   }
 }
 
+TEST_P(TokenProducts, SumsAreThoseOfTheCpu) {
+  for (const auto& [tokens, first] :
+       {std::pair{1, 0}, {1, 1}, {37, 5}, {525, 0}, {1200, 520}, {1200, 1200}}) {
+    for (const std::int64_t n : {std::int64_t{1}, std::int64_t{130}, size(7, 3072)}) {
+      const Tensor a = random_tensor({tokens, n}, 1, GetParam()),
+                   b = random_tensor({tokens, n}, 2, GetParam());
+      EXPECT_TRUE(
+          same_bits(back(ops::token_sums(there(a), there(b), first)), ops::token_sums(a, b, first)))
+          << tokens << " tokens, " << first << " first, " << n << " columns";
+      const Tensor found = ops::token_sums(there(a), {}, first);
+      EXPECT_EQ(found.device(), test_device());
+      EXPECT_TRUE(same_bits(back(found), ops::token_sums(a, {}, first))) << tokens << ", " << n;
+    }
+  }
+}
+
 }  // namespace
 }  // namespace reelmesh::test

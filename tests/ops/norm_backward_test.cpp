@@ -347,5 +347,24 @@ TEST(NormBackward, OfNoElementsDoesNothing) {
   EXPECT_EQ(gelu_tanh(none).shape(), none.shape());
 }
 
+// What the norm of the heads gives has the gradient that, without a rotation, leads to the same.
+TEST(NormaliseAndRotateBackward, GivesTheGradientBeforeTheRotation) {
+  constexpr std::int64_t n = 16, unrotated = 2;
+  const HeadNorm norm{random_tensor({n}, 3), random_tensor({n}, 4), 1e-6F};
+  const Tensor c = random_tensor({tokens - unrotated, n}, 5),
+               s = random_tensor({tokens - unrotated, n}, 6);
+  for (const DType dtype : types) {
+    const Tensor x = random_tensor({tokens, batch, 1, 3, n}, 1, dtype);
+    const Tensor d = random_tensor(x.shape(), 2, dtype);
+    Tensor whole = d.clone(), before = Tensor::empty(d.shape(), dtype);
+    normalise_and_rotate_backward(x, norm, c, s, unrotated, whole, &before);
+    EXPECT_TRUE(same_bits(before.rows(0, unrotated).clone(), d.rows(0, unrotated).clone()));
+    EXPECT_GT(relative_error(before, d), 0.1);
+    Tensor found = before.clone();
+    normalise_and_rotate_backward(x, norm, {}, {}, 0, found);
+    EXPECT_LT(relative_error(found, whole.to(DType::float32)), tolerance(dtype)) << name_of(dtype);
+  }
+}
+
 }  // namespace
 }  // namespace reelmesh::ops

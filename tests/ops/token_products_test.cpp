@@ -128,5 +128,50 @@ TEST(TokenProducts, DoNotDependOnThreads) {
   omp_set_num_threads(threads);
 }
 
+// The sums of the first tokens and of the others, in float64.
+Tensor plain_sums(const Tensor& a, const Tensor& b, std::int64_t first) {
+  const Tensor x = a.to(DType::float32), y = b.empty() ? Tensor() : b.to(DType::float32);
+  const std::int64_t n = x.shape(1);
+  std::vector<double> sums(static_cast<std::size_t>(2 * n));
+  for (std::int64_t i = 0; i < x.numel(); ++i) {
+    const double factor = b.empty() ? 1 : double{y.data<float>()[i]};
+    sums[static_cast<std::size_t>((i / n < first ? 0 : n) + i % n)] +=
+        double{x.data<float>()[i]} * factor;
+  }
+  Tensor out = Tensor::empty({2, n}, DType::float32);
+  std::ranges::transform(sums, out.data<float>(),
+                         [](double sum) { return static_cast<float>(sum); });
+  return out;
+}
+
+TEST(TokenSums, AreSums) {
+  for (const DType dtype : types) {
+    for (const auto& [tokens, first] : {std::pair{1, 0}, {1, 1}, {37, 5}, {1300, 0}, {1300, 600}}) {
+      const Tensor a = random_tensor({tokens, 150}, 1, dtype),
+                   b = random_tensor({tokens, 150}, 2, dtype);
+      for (const Tensor& other : {Tensor(), b}) {
+        EXPECT_LT(relative_error(token_sums(a, other, first), plain_sums(a, other, first)), 3e-6)
+            << tokens << " tokens, " << first << " first, " << name_of(dtype);
+      }
+    }
+  }
+  EXPECT_TRUE(same_bits(token_sums(random_tensor({0, 3}, 1), {}, 0),
+                        Tensor::zeros({2, 3}, DType::float32)));
+  EXPECT_THROW(token_sums(random_tensor({4, 3}, 1), random_tensor({5, 3}, 2), 0), Error);
+  EXPECT_THROW(token_sums(random_tensor({4, 3}, 1), {}, 5), Error);
+}
+
+TEST(TokenSums, AnElementDependsOnItsColumnAlone) {
+  for (const DType dtype : types) {
+    const Tensor a = random_tensor({700, 300}, 1, dtype), b = random_tensor({700, 300}, 2, dtype);
+    const Tensor whole = token_sums(a, b, 40);
+    for (const auto& [column, count] : {std::pair{0, 1}, {1, 128}, {127, 2}, {200, 100}}) {
+      EXPECT_TRUE(same_bits(token_sums(columns(a, column, count), columns(b, column, count), 40),
+                            columns(whole, column, count)))
+          << name_of(dtype) << ", columns from " << column;
+    }
+  }
+}
+
 }  // namespace
 }  // namespace reelmesh::ops

@@ -81,7 +81,7 @@ __global__ void __launch_bounds__(threads) layer_norm_rows(LayerNormBackward<T> 
 template <class T>
 struct HeadsBackward {
   const T* x;
-  T* d;
+  T *d, *of_norm;                         ///< of_norm: or null
   const float *weight, *cosines, *sines;  ///< cosines, sines: or null
   std::uint32_t batch, parts, heads, n, unrotated, rows;
   bool centred;
@@ -98,19 +98,25 @@ __global__ void __launch_bounds__(threads) head_rows(HeadsBackward<T> p) {
   const bool rotated = p.cosines != nullptr && token >= p.unrotated;
   const std::int64_t angles = rotated ? std::int64_t{token - p.unrotated} * p.n : 0;
   const auto x = [&](std::uint32_t i) { return widen(of_x[i]); };
-  const auto g = [&](std::uint32_t i) {
-    if (!rotated) return widen(of_d[i]) * p.weight[i];
+  const auto before_rotation = [&](std::uint32_t i) {
+    if (!rotated) return widen(of_d[i]);
     const std::uint32_t even = i / 2 * 2;
     float pair[2] = {widen(of_d[even]), widen(of_d[even + 1])};
     ops::rotate_pair_backward(pair[0], pair[1], p.cosines + angles + even, p.sines + angles + even);
-    return pair[i - even] * p.weight[i];
+    return pair[i - even];
   };
+  const auto g = [&](std::uint32_t i) { return before_rotation(i) * p.weight[i]; };
   const RowFactors factors = row_factors(p.n, p.centred, p.eps, x, g);
   // A lane overwrites whole pairs, which are rotated together.
   for (std::uint32_t i = threadIdx.x % warp_size * 2; i < p.n; i += 2 * warp_size) {
     const bool pair = i + 1 < p.n;
     const float even = factors.gradient(x(i), g(i));
     const float odd = pair ? factors.gradient(x(i + 1), g(i + 1)) : 0.0F;
+    if (p.of_norm != nullptr) {
+      T* const of_norm = p.of_norm + std::int64_t{row} * p.n;
+      of_norm[i] = narrow<T>(before_rotation(i));
+      if (pair) of_norm[i + 1] = narrow<T>(before_rotation(i + 1));
+    }
     of_d[i] = narrow<T>(even);
     if (pair) of_d[i + 1] = narrow<T>(odd);
   }
@@ -192,6 +198,46 @@ __global__ void __launch_bounds__(tile_threads)
   }
 }
 
+constexpr int sum_threads = 128;
+
+// A thread has a column of a block of tokens: the first `first` tokens have `first_blocks` of them.
+template <class T>
+__global__ void __launch_bounds__(sum_threads)
+    sum_blocks(const T* a, const T* b, float* sums, std::int64_t tokens, std::int64_t first,
+               std::uint32_t first_blocks, std::uint32_t n) {
+  const std::uint32_t tiles = (n + sum_threads - 1) / sum_threads;
+  const std::uint32_t block = blockIdx.x / tiles;
+  const std::uint32_t column = blockIdx.x % tiles * sum_threads + threadIdx.x;
+  if (column >= n) return;
+  const bool early = block < first_blocks;
+  const std::int64_t begin = early ? std::int64_t{block} * block_tokens
+                                   : first + std::int64_t{block - first_blocks} * block_tokens;
+  const std::int64_t limit = early ? first : tokens;
+  const std::int64_t end = begin + block_tokens < limit ? begin + block_tokens : limit;
+  float sum = 0;
+  for (std::int64_t t = begin; t < end; ++t) {
+    const float x = widen(a[t * n + column]);
+    const float y = b == nullptr ? x : x * widen(b[t * n + column]);
+    sum += y;
+  }
+  sums[std::int64_t{block} * n + column] = sum;
+}
+
+__global__ void __launch_bounds__(sum_threads)
+    add_blocks(const float* sums, float* out, std::uint32_t first_blocks, std::uint32_t blocks,
+               std::uint32_t n) {
+  const std::uint32_t column = blockIdx.x * sum_threads + threadIdx.x;
+  if (column >= n) return;
+  for (std::uint32_t part = 0; part < 2; ++part) {
+    float total = 0;
+    const std::uint32_t end = part == 0 ? first_blocks : blocks;
+    for (std::uint32_t i = part == 0 ? 0 : first_blocks; i < end; ++i) {
+      total += sums[std::int64_t{i} * n + column];
+    }
+    out[std::int64_t{part} * n + column] = total;
+  }
+}
+
 }  // namespace
 
 void layer_norm_backward(const Tensor& x, const Tensor& weight, float eps,
@@ -222,7 +268,7 @@ void layer_norm_backward(const Tensor& x, const Tensor& weight, float eps,
 
 void normalise_and_rotate_backward(const Tensor& x, const ops::HeadNorm& norm,
                                    const Tensor& cosines, const Tensor& sines,
-                                   std::int64_t unrotated, Tensor& d) {
+                                   std::int64_t unrotated, Tensor& d, Tensor* of_norm) {
   const Device device = x.device();
   const std::int64_t n = x.shape(4), rows = d.numel() / n;
   const auto numbers = [&](const Tensor& t) -> const float* {
@@ -234,6 +280,7 @@ void normalise_and_rotate_backward(const Tensor& x, const ops::HeadNorm& norm,
            head_rows<T>,
            HeadsBackward<T>{.x = address<T>(x, device),
                             .d = address<T>(d, device),
+                            .of_norm = of_norm == nullptr ? nullptr : address<T>(*of_norm, device),
                             .weight = numbers(norm.weight),
                             .cosines = numbers(cosines),
                             .sines = numbers(sines),
@@ -288,6 +335,29 @@ Tensor token_products(const Tensor& a, const Tensor& b) {
            token_products_tile<T>, address<T>(a, device), address<T>(b, device),
            address<float>(out, device), a.shape(0), narrow_index(m), narrow_index(n));
   });
+  return out;
+}
+
+Tensor token_sums(const Tensor& a, const Tensor& b, std::int64_t first) {
+  const Device device = a.device();
+  const std::int64_t tokens = a.shape(0), n = a.shape(1);
+  const auto blocks_of = [](std::int64_t count) {
+    return (count + block_tokens - 1) / block_tokens;
+  };
+  const std::int64_t first_blocks = blocks_of(first),
+                     blocks = first_blocks + blocks_of(tokens - first);
+  Tensor sums = Tensor::empty({blocks, n}, DType::float32, device);
+  Tensor out = Tensor::empty({2, n}, DType::float32, device);
+  visit_float(a.dtype(), [&](auto type) {
+    using T = decltype(type);
+    const T* const other = b.empty() ? nullptr : address<T>(b, device);
+    launch({"token_sums", device, narrow_index(blocks) * blocks_for(n, sum_threads), sum_threads},
+           sum_blocks<T>, address<T>(a, device), other, address<float>(sums, device), tokens, first,
+           narrow_index(first_blocks), narrow_index(n));
+  });
+  launch({"token_sums_of_blocks", device, blocks_for(n, sum_threads), sum_threads}, add_blocks,
+         static_cast<const float*>(address<float>(sums, device)), address<float>(out, device),
+         narrow_index(first_blocks), narrow_index(blocks), narrow_index(n));
   return out;
 }
 

@@ -8,10 +8,11 @@ void layer_norm_backward(const Tensor& x, const Tensor& weight, float eps,
                          const ops::Modulation& modulation, const Tensor& d, Tensor& dx);
 void normalise_and_rotate_backward(const Tensor& x, const ops::HeadNorm& norm,
                                    const Tensor& cosines, const Tensor& sines,
-                                   std::int64_t unrotated, Tensor& d);
+                                   std::int64_t unrotated, Tensor& d, Tensor* of_norm);
 Tensor gated(const Tensor& d, const ops::Gate& gate);
 Tensor gelu_tanh(const Tensor& x);
 void gelu_tanh_backward(const Tensor& x, Tensor& d);
 Tensor token_products(const Tensor& a, const Tensor& b);
+Tensor token_sums(const Tensor& a, const Tensor& b, std::int64_t first);
 
 }  // namespace reelmesh::gpu
