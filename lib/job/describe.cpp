@@ -201,9 +201,11 @@ json describe(const JobPlan& planned, const std::vector<BatchOutline>& batches) 
   if (planned.train) {
     for (json& row : all["by_rank"]) row["role"] = role_in_training(row["role"]);
     all["training"] = {{"clips_of_step", planned.train->batch},
-                       {"method", "lora"},
-                       {"lora_rank", planned.train->lora.rank},
-                       {"lora_targets", planned.train->lora.targets}};
+                       {"method", name_of(planned.train->method)}};
+    if (planned.train->method == TrainMethod::lora) {
+      all["training"]["lora_rank"] = planned.train->lora.rank;
+      all["training"]["lora_targets"] = planned.train->lora.targets;
+    }
   }
   if (planned.tail) {
     all["last_batches"] = {{"batches", planned.tail_batches},
@@ -214,11 +216,12 @@ json describe(const JobPlan& planned, const std::vector<BatchOutline>& batches) 
 }
 
 std::string describe_training(const JobPlan& planned, std::int64_t clips) {
-  return fmt::format(
-      "training on {} clip{} of {} (frames x height x width), {} in a step: LoRA of "
-      "rank {}",
-      clips, clips == 1 ? "" : "s", shown(planned.formats.front().size), planned.train->batch,
-      planned.train->lora.rank);
+  return fmt::format("training on {} clip{} of {} (frames x height x width), {} in a step: {}",
+                     clips, clips == 1 ? "" : "s", shown(planned.formats.front().size),
+                     planned.train->batch,
+                     planned.train->method == TrainMethod::full
+                         ? std::string("all weights of the transformer")
+                         : fmt::format("LoRA of rank {}", planned.train->lora.rank));
 }
 
 std::string describe_clips(const std::vector<ClipOutline>& clips, const ClipKinds& kinds) {

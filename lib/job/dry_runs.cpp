@@ -227,7 +227,7 @@ DryRuns::Trained& DryRuns::trained(Residence residence) {
 std::unique_ptr<DryRuns::Trained> DryRuns::make_trained(const WeightPlacement& placement) const {
   return std::make_unique<Trained>(precision_, [&] {
     return family_.trainable(shapes(), precision_.tensors, placement,
-                             lora_shape(training_->settings.lora));
+                             lora_shape(training_->settings));
   });
 }
 
@@ -300,8 +300,8 @@ std::vector<std::int64_t> DryRuns::share(const DenoiseLayout& layout, int rank,
   share.insert(share.end(), {replica.count, replica.share_of(batch), replica.index < batch});
   const TokenColumns columns(comm::Group::pretended(rank, mesh.ranks()), {}, column_unit_);
   std::set<std::int64_t> widths;
-  for (const LoraTarget& target : trained(Residence::replicated).model->targets()) {
-    widths.insert({target.in, target.out});
+  for (const TrainedMatrix& matrix : trained(Residence::replicated).model->matrices()) {
+    widths.insert(matrix.divided());
   }
   for (const std::int64_t width : widths) share.push_back(columns.own_columns(width).count);
   return share;

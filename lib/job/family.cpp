@@ -122,7 +122,7 @@ namespace {
 }  // namespace
 
 std::unique_ptr<Trainable> Family::trainable(const Checkpoint&, DType, const WeightPlacement&,
-                                             const LoraShape&) const {
+                                             const std::optional<LoraShape>&) const {
   refuse_training(paths());
 }
 

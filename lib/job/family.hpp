@@ -104,10 +104,10 @@ class Family {
   /// Only of families that take images or videos.
   virtual std::unique_ptr<const Encoder> encoder(const Checkpoint& weights, DType dtype) const;
   /// Only of families that can be trained; otherwise, and for models of them that cannot,
-  /// Error(usage). Errors and collective as denoiser().
+  /// Error(usage). Without a LoRA all parameters are trained. Errors and collective as denoiser().
   virtual std::unique_ptr<Trainable> trainable(const Checkpoint& weights, DType dtype,
                                                const WeightPlacement& placement,
-                                               const LoraShape& lora) const;
+                                               const std::optional<LoraShape>& lora) const;
   /// How the diffusion process adds noise in training; likewise.
   virtual TrainingNoise training_noise() const;
 

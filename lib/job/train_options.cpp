@@ -64,6 +64,12 @@ std::string value_for_adamw(const Job& job, const Computation& by) {
   return job.train->optimizer == OptimizerKind::adamw ? value_of<member>(job, by) : "";
 }
 
+// The same of a setting that only a LoRA has.
+template <auto member>
+std::string value_for_lora(const Job& job, const Computation& by) {
+  return job.train->method == TrainMethod::lora ? value_of<member>(job, by) : "";
+}
+
 template <auto member, std::int64_t min, std::int64_t max>
 void set_integer(Draft& draft, Text text, Where option) {
   setting(train_of(draft), member) = parse_integer(text, option, min, max);
@@ -146,12 +152,16 @@ std::vector<Option> data_options() {
 std::vector<Option> train_options() {
   using T = TrainSettings;
   return {
-      {"train.method", "lora", "what is trained: lora, a LoRA of the transformer", "lora",
-       Effect::fingerprint,
-       [](Draft&, Text text, Where option) {
-         require(text == "lora", Status::usage, "{}: found '{}', expected lora", option, text);
-       },
-       false, [](const Job&, const Computation&) { return std::string("lora"); }},
+      changes_bits<&T::method>(
+          "train.method", "NAME",
+          "what is trained: lora, a LoRA of the transformer; full, all its weights", "lora",
+          [](Draft& d, Text text, Where option) {
+            train_of(d).method =
+                static_cast<TrainMethod>(parse_choice(text, option, train_methods));
+          },
+          [](const Job& job, const Computation&) {
+            return std::string(name_of(job.train->method));
+          }),
       changes_bits<&T::steps>(
           "train.steps", "N", "steps of the training, 1 to 100000000 (required)", nullptr,
           set_integer<&T::steps, 1, max_steps>,
@@ -265,19 +275,21 @@ std::vector<Option> lora_options() {
       "linear layers of each block that are changed, a list of {}", fmt::join(targets, ", "));
   return {
       changes_bits<&L::rank>("lora.rank", "N", rank_help.c_str(), "64",
-                             set_integer<&L::rank, 1, max_lora_rank>),
+                             set_integer<&L::rank, 1, max_lora_rank>, value_for_lora<&L::rank>),
       changes_bits<&L::alpha>(
           "lora.alpha", "N", alpha_help.c_str(), nullptr,
           [](Draft& d, Text text, Where option) {
             train_of(d).lora.alpha = parse_number(text, option, 1e-6, max_lora_alpha);
           },
           [](const Job& job, const Computation&) {
+            if (job.train->method != TrainMethod::lora) return std::string();
             const LoraSettings& lora = job.train->lora;
             return text_of(lora.alpha.value_or(static_cast<double>(lora.rank)));
           }),
       changes_bits<&L::targets>("lora.targets", "LIST", targets_help.c_str(),
                                 "to_q,to_k,to_v,to_out.0", set_targets,
                                 [](const Job& job, const Computation&) {
+                                  if (job.train->method != TrainMethod::lora) return std::string();
                                   return fmt::format("{}", fmt::join(job.train->lora.targets, "+"));
                                 }),
       changes_bits<&L::init>(

@@ -1,10 +1,12 @@
 #pragma once
 // What a training job (`reelmesh train`) asks for beside what all jobs have (job/job.hpp). Defaults
 // are those of the options; names and formats are in the table of options.
+#include <array>
 #include <cstdint>
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace reelmesh {
@@ -22,8 +24,13 @@ struct DataSettings {
 
 enum class RateSchedule { constant, linear, cosine };  ///< of the learning rate, after the warm-up
 enum class OptimizerKind { adamw, sgd };
+enum class TrainMethod { lora, full };  ///< a LoRA, or all parameters of the transformer
+inline constexpr std::array<std::string_view, 2> train_methods{"lora", "full"};
+constexpr std::string_view name_of(TrainMethod method) {
+  return train_methods.at(static_cast<std::size_t>(method));
+}
 
-/// [lora]: what is trained.
+/// [lora]: what is trained with TrainMethod::lora.
 struct LoraSettings {
   std::int64_t rank = 64;
   std::optional<double> alpha;  ///< unset: the rank
@@ -34,6 +41,7 @@ struct LoraSettings {
 /// [train]
 struct TrainSettings {
   DataSettings data;
+  TrainMethod method = TrainMethod::lora;
   LoraSettings lora;
   std::int64_t steps = 0;
   std::int64_t batch = 1;  ///< clips of a step, of all ranks together

@@ -22,8 +22,10 @@ class TrainingReplica {
 
   /// The gradient of a clip.
   struct Computed {
-    ops::ExactSum squares;  ///< as SampleGradient::squares
-    Tensor gradient;        ///< this rank's columns of all targets: float32 [element] on the host
+    ops::ExactSum squares;  ///< as Trainable::Prepared::gradient_together()
+    /// This rank's part of all matrices: float32 [element] on the host. Empty if there is one
+    /// replica: then it is added at once.
+    Tensor gradient;
   };
   virtual Computed compute(const TrainingSample& sample) = 0;
   /// Adds the gradients of one round: those of the first `clips` replicas, in their order. own: as
@@ -51,10 +53,13 @@ struct TrainingToPlan {
   std::int64_t reading_bytes = 0;
 };
 
-/// The LoRA that is trained, as a model needs it.
-inline LoraShape lora_shape(const LoraSettings& lora) {
+/// The LoRA that is trained, as a model needs it; none if all parameters are.
+inline std::optional<LoraShape> lora_shape(const TrainSettings& settings) {
+  if (settings.method == TrainMethod::full) return std::nullopt;
+  const LoraSettings& lora = settings.lora;
   const auto rank = static_cast<double>(lora.rank);
-  return {.targets = lora.targets, .rank = lora.rank, .factor = lora.alpha.value_or(rank) / rank};
+  return LoraShape{
+      .targets = lora.targets, .rank = lora.rank, .factor = lora.alpha.value_or(rank) / rank};
 }
 
 }  // namespace reelmesh

@@ -1,5 +1,7 @@
 #include "layout/token_columns.hpp"
 
+#include <algorithm>
+
 #include "base/trace.hpp"
 #include "tensor/purpose.hpp"
 
@@ -15,9 +17,11 @@ TokenColumns::TokenColumns(const comm::Group& group, const std::vector<Layout>& 
 }
 
 TokenColumns::Range TokenColumns::columns(std::int64_t channels, int rank) const {
-  expect(channels % unit_ == 0, "{} channels in units of {}", channels, unit_);
-  const std::int64_t begin = cut_offset(channels / unit_, group_.size(), rank) * unit_;
-  return {begin, cut_offset(channels / unit_, group_.size(), rank + 1) * unit_ - begin};
+  const std::int64_t units = (channels + unit_ - 1) / unit_;
+  const auto border = [&](int r) {
+    return std::min(channels, cut_offset(units, group_.size(), r) * unit_);
+  };
+  return {border(rank), border(rank + 1) - border(rank)};
 }
 
 const Exchange& TokenColumns::exchange(Way way, std::int64_t channels) const {

@@ -12,7 +12,8 @@ namespace reelmesh {
 class TokenColumns {
  public:
   /// segments: as of Attend: partitions of the tokens of each segment over the group. unit: ranks
-  /// divide channels in multiples of it (the channels of a head), as evenly as integers allow.
+  /// divide channels in multiples of it (the channels of a head), as evenly as integers allow; the
+  /// last one may be smaller.
   TokenColumns(const comm::Group& group, const std::vector<Layout>& segments, std::int64_t unit);
 
   std::int64_t unit() const { return unit_; }

@@ -37,6 +37,18 @@ struct ExactSum {
     lost += other.lost;
   }
 
+  /// The same sum with 0 ≤ low, middle < 2⁴⁰, which is unique, and to which as many terms can be
+  /// added as to a new one.
+  ExactSum carried() const {
+    ExactSum sum = *this;
+    constexpr std::int64_t bits = 40, mask = (std::int64_t{1} << bits) - 1;
+    sum.middle += sum.low >> bits;  // rounds down
+    sum.low &= mask;
+    sum.high += sum.middle >> bits;
+    sum.middle &= mask;
+    return sum;
+  }
+
   REELMESH_HOST_DEVICE double value() const {
     if (lost > 0) return std::numeric_limits<double>::quiet_NaN();
     return static_cast<double>(high) * 0x1p40 +

@@ -12,54 +12,99 @@
 namespace reelmesh::ops {
 namespace {
 
-constexpr std::int64_t block_tokens = 512, tile = 64;
+// Rows of a tile are those of a LoRA of usual rank; calls of wider tiles cost less beside their
+// work.
+constexpr std::int64_t block_tokens = 512, tile = 64, tile_columns = 192;
 
 std::int64_t count_of(std::int64_t n, std::int64_t size) { return (n + size - 1) / size; }
 
-// All products are of tiles of one shape, padded with zeros, so that the bits of an element depend
-// neither on the number of rows and columns nor on its place among them.
+// Products of one block of tokens: of its tiles, padded with zeros. The last block may be smaller.
+// Tiles have one shape, so that the bits of an element depend neither on the number of rows and
+// columns nor on its place among them.
+struct BlockProduct {
+  BlockProduct(std::int64_t tokens, DType compute)
+      : depth(count_of(tokens, depth_unit) * depth_unit),
+        product(tile, tile_columns, depth, compute),
+        packing(product.packing(false, tile_columns)) {}
+
+  static constexpr std::int64_t depth_unit = 32;
+  std::int64_t depth;  // tokens with padding
+  TileProduct product;
+  Primitive packing;
+};
+
+// Columns [column, column + columns) of tokens [first, first + count), transposed: [column, depth].
+template <class T, class C>
+void pack_transposed(const Tensor& a, std::int64_t first, std::int64_t count, std::int64_t column,
+                     std::int64_t columns, std::int64_t depth, C* into) {
+  constexpr std::int64_t together = 32;  // a cache line of 16-bit values
+  C rows[together][tile];
+  for (std::int64_t t = 0; t < count; t += together) {
+    const std::int64_t some = std::min(together, count - t);
+    for (std::int64_t i = 0; i < some; ++i) {
+      convert(a.data<T>() + (first + t + i) * a.shape(1) + column, rows[i], columns);
+    }
+    for (std::int64_t c = 0; c < columns; ++c) {
+      for (std::int64_t i = 0; i < some; ++i) into[c * depth + t + i] = rows[i][c];
+    }
+  }
+}
+
 template <class T, class C>
 Tensor products(const Tensor& a, const Tensor& b) {
   const std::int64_t tokens = a.shape(0), m = a.shape(1), n = b.shape(1);
   const std::int64_t blocks = count_of(tokens, block_tokens), row_tiles = count_of(m, tile);
-  const TileProduct product(tile, tile, block_tokens, dtype_of<C>());
-  const Primitive packing = product.packing(false, tile);
+  const auto count = [&](std::int64_t block) {
+    return std::min(block_tokens, tokens - block * block_tokens);
+  };
+  const BlockProduct whole(count(0), dtype_of<C>()), last(count(blocks - 1), dtype_of<C>());
+  const auto product_of = [&](std::int64_t block) -> const BlockProduct& {
+    return block + 1 < blocks ? whole : last;
+  };
   // aᵀ in tiles [block][row tile][row][token].
   Tensor left = Tensor::zeros({blocks * row_tiles * tile * block_tokens}, dtype_of<C>());
-  parallel_for(blocks, 1, [&](std::int64_t block) {
-    const std::int64_t first = block * block_tokens;
-    const std::int64_t count = std::min(block_tokens, tokens - first);
-    auto* row = static_cast<C*>(thread_scratch(0, static_cast<std::size_t>(m) * sizeof(C)));
-    C* into = left.data<C>() + block * row_tiles * tile * block_tokens;
-    for (std::int64_t t = 0; t < count; ++t) {
-      convert(a.data<T>() + (first + t) * m, row, m);
-      for (std::int64_t i = 0; i < m; ++i) into[i * block_tokens + t] = row[i];
-    }
+  C* const left_tiles = left.data<C>();
+  const auto left_tile = [&](std::int64_t block, std::int64_t row_tile) {
+    return left_tiles + (block * row_tiles + row_tile) * tile * block_tokens;
+  };
+  parallel_for(blocks * row_tiles, 1, [&](std::int64_t task) {
+    const std::int64_t block = task / row_tiles, row = task % row_tiles * tile;
+    pack_transposed<T>(a, block * block_tokens, count(block), row, std::min(tile, m - row),
+                       product_of(block).depth, left_tile(block, task % row_tiles));
   });
-  Tensor out = Tensor::zeros({m, n}, DType::float32);
-  parallel_for(count_of(n, tile), 1, [&](std::int64_t column_tile) {
-    const std::int64_t column = column_tile * tile, columns = std::min(tile, n - column);
-    constexpr std::size_t elements = static_cast<std::size_t>(block_tokens * tile);
-    auto* dense = static_cast<C*>(thread_scratch(0, elements * sizeof(C)));
-    auto* packed = static_cast<C*>(
-        thread_scratch(1, static_cast<std::size_t>(product.packed_elements()) * sizeof(C)));
-    auto* sums = static_cast<float*>(thread_scratch(2, tile * tile * sizeof(float)));
-    std::fill_n(dense, elements, C(0.0F));
+  Tensor out = Tensor::empty({m, n}, DType::float32);
+  // A task has a tile of columns with some of the tiles of rows.
+  const std::int64_t column_tiles = count_of(n, tile_columns);
+  const std::int64_t shares =
+      std::min(row_tiles, count_of(4 * omp_get_max_threads(), column_tiles));
+  parallel_for(column_tiles * shares, 1, [&](std::int64_t task) {
+    const std::int64_t column = task / shares * tile_columns;
+    const std::int64_t columns = std::min(tile_columns, n - column);
+    const std::int64_t first_tile = row_tiles * (task % shares) / shares;
+    const std::int64_t end_tile = row_tiles * (task % shares + 1) / shares;
+    const auto scratch = [](std::size_t slot, std::int64_t bytes) {
+      return thread_scratch(slot, static_cast<std::size_t>(bytes));
+    };
+    constexpr auto size = static_cast<std::int64_t>(sizeof(C));
+    auto* dense = static_cast<C*>(scratch(0, whole.depth * tile_columns * size));
+    auto* packed = static_cast<C*>(scratch(
+        1, std::max(whole.product.packed_elements(), last.product.packed_elements()) * size));
+    auto* sums = static_cast<float*>(scratch(2, tile * tile_columns * size_of(DType::float32)));
+    std::fill_n(dense, whole.depth * tile_columns, C(0.0F));
     for (std::int64_t block = 0; block < blocks; ++block) {
-      const std::int64_t first = block * block_tokens;
-      const std::int64_t count = std::min(block_tokens, tokens - first);
-      for (std::int64_t t = 0; t < count; ++t) {
-        convert(b.data<T>() + (first + t) * n + column, dense + t * tile, columns);
+      const std::int64_t first = block * block_tokens, depth = product_of(block).depth;
+      for (std::int64_t t = 0; t < count(block); ++t) {
+        convert(b.data<T>() + (first + t) * n + column, dense + t * tile_columns, columns);
       }
-      std::fill(dense + count * tile, dense + elements, C(0.0F));
-      packing.run({dense, packed});
-      for (std::int64_t row_tile = 0; row_tile < row_tiles; ++row_tile) {
-        product.run(left.data<C>() + (block * row_tiles + row_tile) * tile * block_tokens, packed,
-                    sums);
+      std::fill(dense + count(block) * tile_columns, dense + depth * tile_columns, C(0.0F));
+      product_of(block).packing.run({dense, packed});
+      for (std::int64_t row_tile = first_tile; row_tile < end_tile; ++row_tile) {
+        product_of(block).product.run(left_tile(block, row_tile), packed, sums);
         const std::int64_t rows = std::min(tile, m - row_tile * tile);
         for (std::int64_t r = 0; r < rows; ++r) {
           float* total = out.data<float>() + (row_tile * tile + r) * n + column;
-          for (std::int64_t c = 0; c < columns; ++c) total[c] += sums[r * tile + c];
+          if (block == 0) std::fill_n(total, columns, 0.0F);
+          for (std::int64_t c = 0; c < columns; ++c) total[c] += sums[r * tile_columns + c];
         }
       }
     }

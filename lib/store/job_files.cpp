@@ -17,19 +17,22 @@ struct Name {
   std::optional<Product> product = std::nullopt;  // jobs that write it; empty: all
 };
 
-constexpr std::array<Name, 16> names{
+constexpr std::array<Name, 18> names{
     {{"", ".lock", JobFile::lock, false},
      {"", "job.h5", JobFile::index, true},
      {"", "trace.h5", JobFile::result, true},
      {"", "status.json", JobFile::status, true},
-     {"", "metrics.h5", JobFile::result, true, Product::lora},
-     {"lora", "pytorch_lora_weights.safetensors", JobFile::result, true, Product::lora},
-     {"cache", "#.h5", JobFile::cache, true, Product::lora},
-     {"cache", "#.text.h5", JobFile::cache, true, Product::lora},
-     {"cache", "empty.h5", JobFile::cache, true, Product::lora},
+     {"", "metrics.h5", JobFile::result, true, Product::training},
+     {"lora", "pytorch_lora_weights.safetensors", JobFile::result, true, Product::training},
+     {"transformer", "config.json", JobFile::result, true, Product::training},
+     {"transformer", "diffusion_pytorch_model.safetensors", JobFile::result, true,
+      Product::training},
+     {"cache", "#.h5", JobFile::cache, true, Product::training},
+     {"cache", "#.text.h5", JobFile::cache, true, Product::training},
+     {"cache", "empty.h5", JobFile::cache, true, Product::training},
      {"clips", "#.h5", JobFile::result, true, Product::clips},
      {"restart", "#.h5", JobFile::restart, true, Product::clips},
-     {"restart", "training.h5", JobFile::restart, true, Product::lora},
+     {"restart", "training.h5", JobFile::restart, true, Product::training},
      {"trace", "#.rank", JobFile::trace_part, false},
      {"trace", "#.spans", JobFile::trace_part, false},
      {"trace", "#.messages", JobFile::trace_part, false},
@@ -84,7 +87,7 @@ std::vector<fs::path> job_files(const fs::path& folder, std::initializer_list<Jo
 
 void remove_job_files(const fs::path& folder, std::initializer_list<JobFile> kinds) {
   for (const fs::path& file : job_files(folder, kinds)) fs::remove(file);
-  for (const char* subfolder : {"cache", "lora", "restart", "trace"}) {
+  for (const char* subfolder : {"cache", "lora", "restart", "trace", "transformer"}) {
     std::error_code ignored;  // it has other files, or is the root of another file system
     if (is_own_folder(folder / subfolder)) fs::remove(folder / subfolder, ignored);
   }

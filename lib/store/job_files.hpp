@@ -11,10 +11,11 @@
 namespace reelmesh {
 
 enum class JobFile {
-  foreign,     ///< not of reelmesh
-  lock,        ///< .lock
-  index,       ///< job.h5
-  result,      ///< trace.h5, clips/NNNNNN.h5, metrics.h5, lora/pytorch_lora_weights.safetensors
+  foreign,  ///< not of reelmesh
+  lock,     ///< .lock
+  index,    ///< job.h5
+  /// trace.h5, clips/NNNNNN.h5, metrics.h5, lora/pytorch_lora_weights.safetensors, transformer/
+  result,
   cache,       ///< cache/NNNNNN.h5, cache/NNNNNN.text.h5, cache/empty.h5
   restart,     ///< restart/NNNNNN.h5, restart/training.h5
   status,      ///< status.json
@@ -23,11 +24,11 @@ enum class JobFile {
 };
 
 /// The folders in an output folder that reelmesh makes.
-inline constexpr std::array<std::string_view, 5> job_subfolders{"cache", "clips", "lora", "restart",
-                                                                "trace"};
+inline constexpr std::array<std::string_view, 6> job_subfolders{"cache",   "clips", "lora",
+                                                                "restart", "trace", "transformer"};
 
 /// What a job makes.
-enum class Product { clips, lora };
+enum class Product { clips, training };
 
 /// What a name is in a subfolder of an output folder; "": in the output folder itself.
 JobFile job_file_kind(std::string_view subfolder, const std::string& name);

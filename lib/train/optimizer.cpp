@@ -4,21 +4,21 @@
 #include <cmath>
 #include <numbers>
 
+#include "base/clones.hpp"
 #include "base/error.hpp"
 #include "ops/parallel.hpp"
 
 namespace reelmesh::train {
 namespace {
 
-// Calls f(i) for i in [0, count), on all threads.
+// Calls f(begin, end) for parts of [0, count), on all threads.
 template <class F>
-void for_each_element(std::size_t count, F&& f) {
+void for_each_part(std::size_t count, F&& f) {
   constexpr std::size_t task = std::size_t{1} << 14;
   ops::parallel_for(static_cast<std::int64_t>((count + task - 1) / task), 1,
                     [&](std::int64_t number) {
                       const std::size_t begin = static_cast<std::size_t>(number) * task;
-                      const std::size_t end = std::min(begin + task, count);
-                      for (std::size_t i = begin; i < end; ++i) f(i);
+                      f(begin, std::min(begin + task, count));
                     });
 }
 
@@ -39,7 +39,8 @@ struct AdamW {
     second_root = static_cast<float>(std::sqrt(second_correction));
   }
 
-  void operator()(float& parameter, float gradient, float& first, float& second) const {
+  [[gnu::always_inline]] void operator()(float& parameter, float gradient, float& first,
+                                         float& second) const {
     gradient *= factor;
     parameter *= decay;
     const float difference = gradient - first;
@@ -54,6 +55,14 @@ struct AdamW {
   float factor, decay, first_weight, first_kept, second_kept, second_weight, epsilon;
   float step_size = 0, second_root = 0;
 };
+
+REELMESH_CLONES void update_elements(const AdamW& adamw, float* __restrict parameters,
+                                     const float* __restrict gradients, float* __restrict first,
+                                     float* __restrict second, std::size_t begin, std::size_t end) {
+  for (std::size_t i = begin; i < end; ++i) {
+    adamw(parameters[i], gradients[i], first[i], second[i]);
+  }
+}
 
 }  // namespace
 
@@ -89,13 +98,16 @@ void update(std::span<float> parameters, std::span<const float> gradients, std::
          gradients.size(), first.size(), second.size());
   if (settings.optimizer == OptimizerKind::sgd) {
     const auto factor = static_cast<float>(by.factor), rate = static_cast<float>(-by.rate);
-    for_each_element(count,
-                     [&](std::size_t i) { parameters[i] += rate * (gradients[i] * factor); });
+    for_each_part(count, [&](std::size_t begin, std::size_t end) {
+      for (std::size_t i = begin; i < end; ++i) parameters[i] += rate * (gradients[i] * factor);
+    });
     return;
   }
   const AdamW adamw(by, settings);
-  for_each_element(count,
-                   [&](std::size_t i) { adamw(parameters[i], gradients[i], first[i], second[i]); });
+  for_each_part(count, [&](std::size_t begin, std::size_t end) {
+    update_elements(adamw, parameters.data(), gradients.data(), first.data(), second.data(), begin,
+                    end);
+  });
 }
 
 }  // namespace reelmesh::train

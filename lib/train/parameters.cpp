@@ -1,14 +1,66 @@
 #include "train/parameters.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
+#include <limits>
 
+#include "base/clones.hpp"
 #include "layout/relayout.hpp"
 #include "models/common/random_weights.hpp"
 #include "ops/exact_sum.hpp"
+#include "ops/parallel.hpp"
 #include "weights/lora.hpp"
 
 namespace reelmesh::train {
+namespace {
+
+constexpr std::int64_t elements_of_task = std::int64_t{1} << 16;
+
+// Calls f(first, count) for parts of [0, count), on all threads.
+template <class F>
+void for_each_part(std::int64_t count, F&& f) {
+  ops::parallel_for((count + elements_of_task - 1) / elements_of_task, 1, [&](std::int64_t task) {
+    const std::int64_t first = task * elements_of_task;
+    f(first, std::min(elements_of_task, count - first));
+  });
+}
+
+REELMESH_CLONES void add_elements(float* into, const float* from, std::int64_t count) {
+  for (std::int64_t i = 0; i < count; ++i) into[i] += from[i];
+}
+
+// The largest magnitude; infinite if an element is not finite.
+REELMESH_CLONES float largest_magnitude(const float* x, std::int64_t count) {
+  std::uint32_t largest = 0;  // the order of bits is that of magnitudes, and then of NaN
+  for (std::int64_t i = 0; i < count; ++i) {
+    largest = std::max(largest, std::bit_cast<std::uint32_t>(x[i]) & 0x7fffffffU);
+  }
+  const auto found = std::bit_cast<float>(largest);
+  return std::isfinite(found) ? found : std::numeric_limits<float>::infinity();
+}
+
+// The sum of (scale·x)² in float64, with eight partial sums.
+REELMESH_CLONES double sum_of_squares(const float* x, std::int64_t count, double scale) {
+  constexpr std::int64_t lanes = 8;
+  double sums[lanes] = {};
+  const std::int64_t even = count / lanes * lanes;
+  for (std::int64_t i = 0; i < even; i += lanes) {
+    for (std::int64_t j = 0; j < lanes; ++j) {
+      const double scaled = double{x[i + j]} * scale;
+      sums[j] += scaled * scaled;
+    }
+  }
+  double sum =
+      ((sums[0] + sums[4]) + (sums[2] + sums[6])) + ((sums[1] + sums[5]) + (sums[3] + sums[7]));
+  for (std::int64_t i = even; i < count; ++i) {
+    const double scaled = double{x[i]} * scale;
+    sum += scaled * scaled;
+  }
+  return sum;
+}
+
+}  // namespace
 
 Tensor transposed(const Tensor& x) {
   const std::int64_t rows = x.shape(0), columns = x.shape(1);
@@ -21,19 +73,13 @@ Tensor transposed(const Tensor& x) {
   return out;
 }
 
-Parameters::Parameters(const comm::Group& group, const std::vector<LoraTarget>& targets,
+Parameters::Parameters(const comm::Group& group, const Trainable& model,
                        const TokenColumns& columns, const TrainSettings& settings, Device host)
     : group_(group), columns_(columns), settings_(settings) {
   std::int64_t size = 0;
-  const std::int64_t rank = settings.lora.rank;
-  for (const LoraTarget& target : targets) {
-    for (const bool down : {true, false}) {
-      Matrix& matrix = matrices_.emplace_back();
-      matrix.name = target.module + (down ? ".lora_A" : ".lora_B");
-      matrix.columns = down ? target.in : target.out;
-      matrix.first = size;
-      size += rank * columns_.own_columns(matrix.columns).count;
-    }
+  for (const TrainedMatrix& matrix : model.matrices()) {
+    matrices_.push_back({matrix, size});
+    size += matrix.box(columns_, group.rank()).numel();
   }
   values_ = Tensor::zeros({size}, DType::float32, host);
   gradients_ = Tensor::zeros({size}, DType::float32, host);
@@ -41,10 +87,12 @@ Parameters::Parameters(const comm::Group& group, const std::vector<LoraTarget>& 
   first_ = Tensor::zeros({moments}, DType::float32, host);
   second_ = Tensor::zeros({moments}, DType::float32, host);
   if (host.only_shapes) return;
-  if (settings.lora.init.empty()) {
+  if (model.targets().empty()) {
+    for (std::size_t i = 0; i < matrices_.size(); ++i) set(matrices_[i], model.initial(i));
+  } else if (settings.lora.init.empty()) {
     draw();
   } else {
-    read(targets);
+    read(model.targets());
   }
 }
 
@@ -57,7 +105,7 @@ void Parameters::set(const Matrix& matrix, const Tensor& whole) {
 void Parameters::draw() {
   for (std::size_t i = 0; i < matrices_.size(); i += 2) {  // B stays zero
     const Matrix& matrix = matrices_[i];
-    Tensor whole = Tensor::empty({settings_.lora.rank, matrix.columns}, DType::float32);
+    Tensor whole = Tensor::empty({matrix.rows, matrix.columns}, DType::float32);
     fill_uniform(whole, matrix.name, settings_.seed,
                  static_cast<float>(1 / std::sqrt(static_cast<double>(matrix.columns))));
     set(matrix, whole);
@@ -97,18 +145,7 @@ void Parameters::read(const std::vector<LoraTarget>& targets) {
 }
 
 Box Parameters::own_box_of(const Matrix& matrix, int rank) const {
-  const TokenColumns::Range range = columns_.columns(matrix.columns, rank);
-  return {{0, range.begin}, {settings_.lora.rank, range.count}};
-}
-
-Tensor Parameters::flat(const std::vector<LoraValues>& gradient) const {
-  expect(2 * gradient.size() == matrices_.size(), "gradients of {} targets", gradient.size());
-  Tensor all = empty_gradient();
-  for (std::size_t i = 0; i < matrices_.size(); ++i) {
-    const Tensor& part = i % 2 == 0 ? gradient[i / 2].down : gradient[i / 2].up;
-    all.rows(matrices_[i].first, part.numel()).copy_from(part.reshape({part.numel()}));
-  }
-  return all;
+  return matrix.box(columns_, rank);
 }
 
 Tensor Parameters::empty_gradient() const {
@@ -117,21 +154,37 @@ Tensor Parameters::empty_gradient() const {
 
 void add_to(Tensor& sum, const Tensor& gradient) {
   if (sum.device().only_shapes) return;
-  const std::span<const float> from = gradient.span<float>();
-  const std::span<float> into = sum.span<float>();
-  for (std::size_t i = 0; i < into.size(); ++i) into[i] += from[i];
+  for_each_part(sum.numel(), [&](std::int64_t first, std::int64_t count) {
+    add_elements(sum.data<float>() + first, gradient.data<float>() + first, count);
+  });
+}
+
+Tensor Parameters::part(const Tensor& gradient, std::size_t matrix) const {
+  const Matrix& found = matrices_.at(matrix);
+  return gradient.rows(found.first, own_box_of(found, group_.rank()).numel());
 }
 
 void Parameters::add(const Tensor& gradient) { add_to(gradients_, gradient); }
 
+void Parameters::add(std::size_t matrix, const Tensor& gradient) {
+  Tensor sum = part(gradients_, matrix);
+  expect(gradient.numel() == sum.numel(), "gradient {} of {}, of which this rank has {} elements",
+         gradient.shape(), matrices_[matrix].name, sum.numel());
+  add_to(sum, gradient);
+}
+
 double Parameters::gradient_norm_together(std::int64_t samples) const {
   // Scaled by a power of two, so that no square is out of range or lost in rounding.
+  const std::int64_t elements = size(),
+                     tasks = (elements + elements_of_task - 1) / elements_of_task;
+  std::vector<float> largest_of(static_cast<std::size_t>(tasks));
+  for_each_part(elements, [&](std::int64_t first, std::int64_t count) {
+    largest_of[static_cast<std::size_t>(first / elements_of_task)] =
+        largest_magnitude(gradients_.data<float>() + first, count);
+  });
   float largest = 0;
-  bool finite = true;
-  for (const float g : std::as_const(gradients_).span<float>()) {
-    finite = finite && std::isfinite(g);
-    largest = std::max(largest, std::abs(g));
-  }
+  for (const float of_task : largest_of) largest = std::max(largest, of_task);
+  const bool finite = std::isfinite(largest);
   const double all_largest = group_.max(static_cast<double>(largest));
   if (group_.max(std::int64_t{finite ? 0 : 1}) > 0) return std::nan("");
   if (all_largest == 0) return 0;
@@ -141,20 +194,26 @@ double Parameters::gradient_norm_together(std::int64_t samples) const {
   const std::int64_t unit = columns_.unit();
   ops::ExactSum sum;
   for (const Matrix& matrix : matrices_) {
-    const std::int64_t count = own_box_of(matrix, group_.rank()).numel();
-    const float* g = gradients_.data<float>() + matrix.first;
-    for (std::int64_t i = 0; i < count; i += unit) {
-      double squares = 0;
-      for (std::int64_t j = i; j < i + unit; ++j) {
-        const double scaled = double{g[j]} * scale;
-        squares += scaled * scaled;
+    const Shape& own = own_box_of(matrix, group_.rank()).extent;
+    const std::int64_t columns = own[1];
+    if (columns == 0) continue;
+    const std::int64_t rows = std::max<std::int64_t>(1, elements_of_task / columns);
+    std::vector<ops::ExactSum> sums(static_cast<std::size_t>((own[0] + rows - 1) / rows));
+    ops::parallel_for(std::ssize(sums), 1, [&](std::int64_t task) {
+      const std::int64_t end = std::min((task + 1) * rows, own[0]);
+      for (std::int64_t row = task * rows; row < end; ++row) {
+        const float* g = gradients_.data<float>() + matrix.first + row * columns;
+        for (std::int64_t i = 0; i < columns; i += unit) {
+          sums[static_cast<std::size_t>(task)].add(
+              sum_of_squares(g + i, std::min(unit, columns - i), scale));
+        }
       }
-      sum.add(squares);
-    }
+    });
+    for (const ops::ExactSum& of_rows : sums) sum.add(of_rows.carried());
   }
   std::vector<std::int64_t> parts{sum.high, sum.middle, sum.low, sum.lost};
   group_.sum(parts);
-  const ops::ExactSum all{parts[0], parts[1], parts[2], parts[3]};
+  const ops::ExactSum all = ops::ExactSum{parts[0], parts[1], parts[2], parts[3]}.carried();
   return std::ldexp(std::sqrt(all.value()), exponent) / static_cast<double>(samples);
 }
 
@@ -164,39 +223,44 @@ void Parameters::update(std::int64_t step, double rate, double factor, std::int6
                 first_.span<float>(), second_.span<float>(),
                 {.step = step + 1, .rate = rate, .factor = factor / static_cast<double>(samples)},
                 settings_);
-  std::ranges::fill(gradients_.span<float>(), 0.0F);
+  for_each_part(size(), [&](std::int64_t first, std::int64_t count) {
+    std::fill_n(gradients_.data<float>() + first, count, 0.0F);
+  });
 }
 
-std::vector<LoraValues> Parameters::all_together() const {
+std::vector<Tensor> Parameters::values_together(std::size_t first, std::size_t count) const {
   std::vector<Move> moves;
   std::vector<Tensor> sources, targets;
-  const std::int64_t rank = settings_.lora.rank;
-  std::int64_t size = 0, first = 0;
-  for (const Matrix& matrix : matrices_) size += rank * matrix.columns;
+  if (group_.size() == 1) {
+    for (std::size_t i = first; i < first + count; ++i) {
+      targets.push_back(part(values_, i).reshape({matrices_[i].rows, matrices_[i].columns}));
+    }
+    return targets;
+  }
+  const std::span<const Matrix> wanted = std::span(matrices_).subspan(first, count);
+  std::int64_t size = 0, at = 0;
+  for (const Matrix& matrix : wanted) size += matrix.rows * matrix.columns;
   const Tensor whole = Tensor::empty({size}, DType::float32, values_.device());
-  for (const Matrix& matrix : matrices_) {
+  for (const Matrix& matrix : wanted) {
     std::vector<Box> boxes;
     for (int r = 0; r < group_.size(); ++r) boxes.push_back(own_box_of(matrix, r));
-    const Layout cut({rank, matrix.columns}, std::move(boxes));
+    const Layout cut({matrix.rows, matrix.columns}, std::move(boxes));
     const Box own = own_box(cut, group_);
     moves.push_back({cut, Layout::replicated(cut.global(), group_.size())});
     sources.push_back(values_.rows(matrix.first, own.numel()).reshape(own.extent));
-    targets.push_back(whole.rows(first, rank * matrix.columns).reshape(cut.global()));
-    first += rank * matrix.columns;
+    const std::int64_t elements = numel(cut.global());
+    targets.push_back(whole.rows(at, elements).reshape(cut.global()));
+    at += elements;
   }
   Exchange(group_, moves).run(sources, targets);
-  std::vector<LoraValues> values;
-  for (std::size_t i = 0; i < targets.size(); i += 2) {
-    values.push_back({targets[i], targets[i + 1]});
-  }
-  return values;
+  return targets;
 }
 
 std::vector<TrainingArray> Parameters::arrays(const comm::Group& world,
                                               const std::vector<int>& ranks) {
   std::vector<TrainingArray> result;
   const auto add = [&](const Matrix& matrix, const char* what, const Tensor& of) {
-    const Shape global{settings_.lora.rank, matrix.columns};
+    const Shape global{matrix.rows, matrix.columns};
     std::vector<Box> boxes(static_cast<std::size_t>(world.size()), Box{{0, 0}, {0, 0}});
     for (std::size_t i = 0; i < ranks.size(); ++i) {
       boxes[static_cast<std::size_t>(ranks[i])] = own_box_of(matrix, static_cast<int>(i));

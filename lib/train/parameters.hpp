@@ -1,6 +1,6 @@
 #pragma once
 // The values that are trained, and what the optimizer keeps of them. Each rank of a group has the
-// columns of which it computes the gradients; the groups of all replicas have the same.
+// part of which it computes the gradients; the groups of all replicas have the same.
 #include "models/common/trainable.hpp"
 #include "store/training_restart.hpp"
 #include "train/optimizer.hpp"
@@ -15,31 +15,36 @@ void add_to(Tensor& sum, const Tensor& gradient);
 
 class Parameters {
  public:
-  /// A uniform within ±1/√in, B zero, or both as in settings.lora.init; the same values for every
-  /// number of ranks. columns: which columns each rank of `group` has. host: where they are; in a
+  /// The matrices of a model that is trained: for a LoRA A uniform within ±1/√in and B zero, or
+  /// both as in settings.lora.init; parameters as in the checkpoint. The same values for every
+  /// number of ranks. columns: how ranks of `group` divide them. host: where they are; in a
   /// dry run that of shapes. Errors as Lora::open; Error(data) if the LoRA has other modules or
   /// another rank.
-  Parameters(const comm::Group& group, const std::vector<LoraTarget>& targets,
-             const TokenColumns& columns, const TrainSettings& settings, Device host = {});
+  Parameters(const comm::Group& group, const Trainable& model, const TokenColumns& columns,
+             const TrainSettings& settings, Device host = {});
 
-  /// A gradient of this rank's columns as one array, float32 on the host.
-  Tensor flat(const std::vector<LoraValues>& gradient) const;
-  /// Such an array without values.
+  /// An array for a gradient of this rank's part of all matrices, float32 on the host; without
+  /// values.
   Tensor empty_gradient() const;
+  /// The part of such an array that is of a matrix.
+  Tensor part(const Tensor& gradient, std::size_t matrix) const;
   std::int64_t size() const { return values_.numel(); }
-  /// Adds the gradient of one sample, as flat() gives it. To be called in the order of samples.
+  /// Adds the gradient of one sample, as a whole or matrix by matrix. To be called in the order of
+  /// samples.
   void add(const Tensor& gradient);
+  void add(std::size_t matrix, const Tensor& gradient);
 
-  /// The norm of the gradients' sum divided by the number of samples, over all columns. Squares are
-  /// added exactly, so that it does not depend on how columns are cut; NaN if there is one.
+  /// The norm of the gradients' sum divided by the number of samples, over all parts. Squares are
+  /// added exactly, so that it does not depend on how matrices are cut; NaN if there is one.
   /// Collective over the group.
   double gradient_norm_together(std::int64_t samples) const;
   /// Updates the values by the mean of the gradients, and sets the sum to zero. step: from 0.
   /// factor: of clip_factor().
   void update(std::int64_t step, double rate, double factor, std::int64_t samples);
 
-  /// All columns of all targets. Collective over the group.
-  std::vector<LoraValues> all_together() const;
+  /// Matrices [first, first + count), as MatrixValues; they may share the memory of this object.
+  /// Collective over the group.
+  std::vector<Tensor> values_together(std::size_t first, std::size_t count) const;
 
   /// The state, for writing and reading: arrays over `world` that share the memory of this object.
   /// ranks: those of the world that have parts, in the order of `group`; each rank of a replica
@@ -47,10 +52,7 @@ class Parameters {
   std::vector<TrainingArray> arrays(const comm::Group& world, const std::vector<int>& ranks);
 
  private:
-  /// A, or B transposed, of one target: [rank of the LoRA, column].
-  struct Matrix {
-    std::string name;
-    std::int64_t columns = 0;
+  struct Matrix : TrainedMatrix {
     std::int64_t first = 0;  ///< of this rank's elements in the arrays below
   };
   void draw();

@@ -5,11 +5,11 @@
 
 namespace reelmesh::train {
 
-class LoraReplica final : public TrainingReplica {
+class TrainedReplica final : public TrainingReplica {
  public:
   /// As MakeTrainingReplica. Collective over task.group.
-  LoraReplica(Trainable& model, const DenoiseTask& task, const comm::Group& peers,
-              const TrainSettings& settings);
+  TrainedReplica(Trainable& model, const DenoiseTask& task, const comm::Group& peers,
+                 const TrainSettings& settings);
   static std::unique_ptr<TrainingReplica> make(Trainable& model, const DenoiseTask& task,
                                                const comm::Group& peers,
                                                const TrainSettings& settings);

@@ -164,6 +164,9 @@ void choose_replicas(ParallelRequest& request, int ranks, std::int64_t batch) {
 
 Samples plan_samples(const Job& job, const Conditions& conditions,
                      std::vector<UsableSample> usable) {
+  require(job.train->method == TrainMethod::lora || job.train->lora.init.empty(), Status::usage,
+          "lora.init: found '{}', expected none with train.method = full, or train.method = lora",
+          job.train->lora.init.string());
   Samples samples;
   samples.usable = std::move(usable);
   samples.size = sample_size(job);
@@ -181,7 +184,7 @@ Samples plan_samples(const Job& job, const Conditions& conditions,
     clips.clips.push_back({.prompt = sample.data.prompt, .where = sample.data.where});
   }
   if (job.train->caption_dropout > 0) clips.clips.push_back({.where = "train.caption-dropout"});
-  TrainingToPlan training{.make = LoraReplica::make};
+  TrainingToPlan training{.make = TrainedReplica::make};
   for (const UsableSample& sample : samples.usable) {
     training.reading_bytes = std::max(training.reading_bytes, reading_bytes(sample, samples.size));
   }
@@ -199,6 +202,12 @@ Samples plan_samples(const Job& job, const Conditions& conditions,
     if (!message.starts_with(section)) throw;
     fail(error.status(), "data.{}", message.substr(section.size()));
   }
+  const bool from_file =
+      !conditions.on_gpu && samples.planned.plan.weights.residence == Residence::host;
+  require(job.train->method == TrainMethod::lora || !from_file,
+          job.parallel.weights == WeightsChoice::host ? Status::usage : Status::unavailable,
+          "parallel.weights: found host, by which weights stay in the checkpoint's file, expected "
+          "replicated or sharded: train.method = full changes them");
   return samples;
 }
 

@@ -65,7 +65,7 @@ Steps::Steps(const comm::Group& world, const Samples& samples,
         .unlike_processors = samples.planned.unlike_processors,
         .resident = plan.weights.resident};
     model_ = family.trainable(computing.weights(family, ModelPart::transformer), computing.dtype,
-                              placement, lora_shape(settings.lora));
+                              placement, lora_shape(settings));
   }
   const DenoiseTask task{.group = group_,
                          .layout = layout_,
@@ -182,14 +182,16 @@ StepResult Steps::step_together(std::int64_t step) {
       result.timestep = found.timestep;
       result.failed_rank = found.failed_rank;
     }
-    if (settings_.reproducible) {
+    if (settings_.reproducible || replicas == 1) {
       own_->add(gradient, in_round);
     } else if (own < batch) {
       if (own_sum.empty()) own_sum = Tensor::zeros(gradient.shape(), DType::float32);
       add_to(own_sum, gradient);
     }
   }
-  if (!settings_.reproducible) own_->add(own_sum, std::min<std::int64_t>(replicas, batch));
+  if (!settings_.reproducible && replicas > 1) {
+    own_->add(own_sum, std::min<std::int64_t>(replicas, batch));
+  }
   result.loss /= static_cast<double>(batch);
   result.gradient_norm = own_->parameters().gradient_norm_together(batch);
   result.learning_rate = learning_rate(settings_, step);

@@ -32,9 +32,12 @@ class Steps {
   /// Computes a step, from 0, and updates the parameters, unless a loss or the norm of the gradient
   /// is not finite. Collective over all ranks that train.
   StepResult step_together(std::int64_t step);
-  /// All values of all targets; on the ranks that train. Collective over each replica.
-  std::vector<LoraValues> values_together() const { return own_->parameters().all_together(); }
-  const std::vector<LoraTarget>& targets() const { return model_->targets(); }
+  /// As MatrixValues, of the model's matrices; on the ranks that train. Collective over each
+  /// replica.
+  std::vector<Tensor> values_together(std::size_t first, std::size_t count) const {
+    return own_->parameters().values_together(first, count);
+  }
+  const Trainable& model() const { return *model_; }
 
   /// What the model computes with from now on.
   void use_values_together() { own_->use_values(); }
@@ -62,7 +65,7 @@ class Steps {
   std::size_t replica_ = 0;
   DenoiseLayout layout_;
   std::unique_ptr<Trainable> model_;
-  std::optional<LoraReplica> own_;
+  std::optional<TrainedReplica> own_;
 };
 
 }  // namespace reelmesh::train

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <tuple>
@@ -21,7 +22,10 @@
 #include "store/metrics.hpp"
 #include "store/training_restart.hpp"
 #include "train/steps.hpp"
+#include "weights/config.hpp"
+#include "weights/json.hpp"
 #include "weights/lora_writer.hpp"
+#include "weights/writer.hpp"
 
 namespace reelmesh::train {
 namespace {
@@ -68,6 +72,8 @@ class Training {
   void write_index(const std::string& status);
   void save(std::int64_t step);
   void write_lora();
+  void write_transformer();
+  std::filesystem::path result() const;
   void check(const StepResult& step, std::int64_t number) const;
 
   std::optional<stop::UnsavedWork> unsaved_;
@@ -109,6 +115,11 @@ void Training::plan() {
 
 // On the first rank.
 void Training::check_output() const {
+  const std::filesystem::path& transformer = samples_.planned.family->paths().transformer;
+  require(!output_->is_written(transformer / "config.json"), Status::usage,
+          "model.transformer: found '{}', which this job writes itself, expected another "
+          "output.path or a copy of the transformer",
+          transformer.string());
   for (const LoraFile& lora : job_.model.loras) {
     const std::filesystem::path own = lora_path(job_.output);
     require(!output_->is_written(lora.path) && !output_->is_written(lora.path / own.filename()),
@@ -122,7 +133,7 @@ void Training::check_output() const {
 
 void Training::open_output() {
   comm::run_on_first_rank(world_, [&] {
-    output_.emplace(job_.output, pipeline::existing(job_.if_exists), Product::lora);
+    output_.emplace(job_.output, pipeline::existing(job_.if_exists), Product::training);
   });
   const std::string model = samples_.planned.family->weights_hash(world_);
   const Computation by{found_.device.is_cuda(), samples_.planned.products};
@@ -194,15 +205,50 @@ void Training::load() {
   if (world_.rank() == 0) metrics_.emplace(job_.output, before_);
 }
 
+// What is trained.
+std::filesystem::path Training::result() const {
+  return settings_.method == TrainMethod::full ? job_.output / "transformer"
+                                               : lora_path(job_.output);
+}
+
+// The first rank keeps all parameters in the type that the model computes with, until the file is
+// written.
+void Training::write_transformer() {
+  if (!steps_->trains()) return;
+  const Trainable& model = steps_->model();
+  std::vector<TensorToWrite> tensors;
+  std::vector<Tensor> all;
+  for (std::size_t i = 0; i < model.matrices().size(); ++i) {
+    const Tensor values = steps_->values_together(i, 1).front();
+    if (world_.rank() != 0) continue;
+    all.push_back(values.reshape(model.stored_shape(i)).to(job_.dtype).clone());
+    tensors.push_back({model.matrices()[i].name, job_.dtype, all.back().shape()});
+  }
+  if (world_.rank() != 0) return;
+  const std::filesystem::path folder = job_.output / "transformer";
+  const std::string config =
+      read_text(samples_.planned.family->paths().transformer / "config.json", max_config_bytes);
+  std::filesystem::create_directories(folder);
+  NewFile file(folder / "config.json");
+  file.write(config);
+  file.commit();
+  write_safetensors(
+      folder, "diffusion_pytorch_model", tensors,
+      [&](std::size_t i, Tensor& out) { out.copy_from(all[i]); },
+      std::numeric_limits<std::int64_t>::max());
+}
+
 void Training::write_lora() {
   if (!steps_->trains()) return;
-  const std::vector<LoraValues> values = steps_->values_together();
+  const Trainable& model = steps_->model();
+  const std::vector<Tensor> values = steps_->values_together(0, model.matrices().size());
   if (world_.rank() != 0) return;
   LoraToWrite lora{.rank = settings_.lora.rank,
                    .alpha = settings_.lora.alpha.value_or(static_cast<double>(settings_.lora.rank)),
                    .targets = settings_.lora.targets};
-  for (std::size_t i = 0; i < values.size(); ++i) {
-    lora.modules.push_back({steps_->targets()[i].module, values[i].down, transposed(values[i].up)});
+  for (std::size_t i = 0; i < model.targets().size(); ++i) {
+    lora.modules.push_back(
+        {model.targets()[i].module, values[2 * i], transposed(values[2 * i + 1])});
   }
   reelmesh::write_lora(job_.output / "lora", lora);
 }
@@ -210,7 +256,7 @@ void Training::write_lora() {
 void Training::save(std::int64_t step) {
   comm::run_on_first_rank(world_, [&] { metrics_->write(); });
   if (steps_->trains()) steps_->write_restart(job_.output, step, fingerprint_);
-  write_lora();
+  settings_.method == TrainMethod::full ? write_transformer() : write_lora();
   unsaved_.reset();
 }
 
@@ -279,8 +325,7 @@ Status Training::report() {
   totals.peak_device_memory_bytes = device_memory(found_.device).peak;
   totals.memory = memory_by_purpose(found_.device.is_cuda());
   const std::string report = pipeline::closing_report(world_, trace::recorder(), totals);
-  log::info("{}{}", report,
-            steps_ ? fmt::format("results: {}", lora_path(job_.output).string()) : "");
+  log::info("{}{}", report, steps_ ? fmt::format("results: {}", result().string()) : "");
   if (complete) return Status::ok;
   const auto cause = static_cast<int>(world_.max(std::int64_t{stop::cause()}));
   const std::string state =

@@ -1,6 +1,7 @@
 #include "weights/checkpoint.hpp"
 
 #include <algorithm>
+#include <deque>
 #include <system_error>
 #include <utility>
 
@@ -77,6 +78,31 @@ bool same_but_for_ones_at_the_ends(Shape a, Shape b) {
 
 }  // namespace
 
+/// Values that replace those of the files.
+struct Checkpoint::GivenValues {
+  // Parts of fused layers, and their biases, are asked for before the first is read.
+  static constexpr std::size_t most = 8;
+  std::function<Tensor(const std::string& name)> values;
+  std::deque<std::pair<std::string, Tensor>> last;
+
+  Tensor take(const std::string& name, const Shape& expected) {
+    Tensor found = values(name);
+    expect(found.numel() == numel(expected) && found.dtype() == DType::float32,
+           "values {} in {} for tensor '{}' {}", found.shape(), name_of(found.dtype()), name,
+           to_string(expected));
+    return found.reshape(expected);
+  }
+  void keep(const std::string& name, const Shape& expected) {
+    if (last.size() == most) last.pop_front();
+    last.emplace_back(name, take(name, expected));
+  }
+  const Tensor& kept(const std::string& name) const {
+    const auto found = std::ranges::find(last, name, &std::pair<std::string, Tensor>::first);
+    expect(found != last.end(), "tensor '{}' is read, but was not asked for lately", name);
+    return found->second;
+  }
+};
+
 Checkpoint Checkpoint::open(const fs::path& folder, std::string_view stem) {
   Contents contents;
   contents.folder = folder;
@@ -115,6 +141,13 @@ Checkpoint Checkpoint::with(const std::vector<LoraFile>& loras) const {
   for (const auto& [name, info] : tensors()) names.push_back(current_name(name));
   out.changes_ = std::make_shared<const LoraChanges>(
       loras, [this](const std::string& name) { return find(name); }, names);
+  return out;
+}
+
+Checkpoint Checkpoint::with_values(std::function<Tensor(const std::string& name)> values) const {
+  Checkpoint out = *this;
+  out.given_ = std::make_shared<GivenValues>();
+  out.given_->values = std::move(values);
   return out;
 }
 
@@ -180,6 +213,7 @@ const TensorInfos::value_type& Checkpoint::find(const std::string& name,
 }
 
 void Checkpoint::ask(const std::string& name, const Shape& expected) const {
+  if (given_ != nullptr) given_->keep(name, expected);
   if (!only_shapes()) {
     find(name, expected);
   } else if (asked_ != nullptr) {
@@ -188,6 +222,8 @@ void Checkpoint::ask(const std::string& name, const Shape& expected) const {
 }
 
 Tensor Checkpoint::load(const std::string& name, const Shape& expected, DType dtype) const {
+  // Not in the memory of whoever gives them.
+  if (given_ != nullptr) return given_->take(name, expected).to(dtype).clone().on(device_);
   if (only_shapes()) {
     ask(name, expected);
     return Tensor::empty(expected, dtype, device_.host()).on(device_);
@@ -217,6 +253,15 @@ Tensor Checkpoint::load_rows(const std::string& name, const Shape& expected, std
 
 void Checkpoint::read_rows(const std::string& name, const Shape& expected, std::int64_t begin,
                            std::int64_t count, DType dtype, void* into, std::int64_t stride) const {
+  if (given_ != nullptr) {
+    const Tensor values = given_->kept(name).rows(begin, count);
+    const std::int64_t row = count == 0 ? 0 : values.numel() / count;
+    for (std::int64_t i = 0; i < count; ++i) {
+      convert(values.data<float>() + i * row, DType::float32,
+              static_cast<std::byte*>(into) + i * stride * size_of(dtype), dtype, row);
+    }
+    return;
+  }
   const auto& [held_as, info] = find(name, expected);
   expect(!expected.empty() && begin >= 0 && count >= 0 && begin <= expected[0] &&
              count <= expected[0] - begin,

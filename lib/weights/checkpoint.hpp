@@ -1,5 +1,6 @@
 #pragma once
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -57,6 +58,10 @@ class Checkpoint {
   /// The same checkpoint, whose weights are changed by these LoRAs when they are loaded: in
   /// float32, before they are rounded. Errors as LoraChanges.
   Checkpoint with(const std::vector<LoraFile>& loras) const;
+  /// The same checkpoint, whose tensors have other values: those that `values` gives, float32 on
+  /// the host, of the tensor's shape. It is called by load() and ask(), also in a dry run; what it
+  /// gave can be read until several other tensors were asked for.
+  Checkpoint with_values(std::function<Tensor(const std::string& name)> values) const;
   /// The changes by LoRAs; nullptr: none.
   const LoraChanges* changes() const { return changes_.get(); }
 
@@ -104,6 +109,8 @@ class Checkpoint {
   std::shared_ptr<const Contents> contents_;  ///< null for shapes only
   ExpectedShapes* asked_ = nullptr;
   std::shared_ptr<const LoraChanges> changes_;
+  struct GivenValues;
+  std::shared_ptr<GivenValues> given_;  ///< shared by copies; null: those of the files
   Device device_;
   Numerics numerics_;
 };

@@ -13,8 +13,6 @@ namespace {
 
 using nlohmann::json;
 
-constexpr std::int64_t max_config_bytes = 16 << 20;  // those of released models have a few kB
-
 /// The value if it is an integer in [min, max], otherwise nullopt.
 std::optional<std::int64_t> integer_in(const json& value, std::int64_t min, std::int64_t max) {
   if (!value.is_number_integer()) return std::nullopt;

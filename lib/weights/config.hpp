@@ -15,6 +15,9 @@
 
 namespace reelmesh {
 
+/// The largest configuration that is read; those of released models have a few kB.
+inline constexpr std::int64_t max_config_bytes = 16 << 20;
+
 /// A JSON object from a file. Missing keys and nulls give the default (get_…) or nullopt (find_…).
 /// A value of another type or outside its range is Error(data) naming file, key, what was found and
 /// what was expected.

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Times a training step of PyTorch and diffusers: LoRA of a CogVideoX transformer, on the CPU.
+"""Times a training step of PyTorch and diffusers: LoRA or all weights of a CogVideoX transformer, on the CPU.
 
-    tests/bench/train_pytorch.py [--frames 9 --height 240 --width 360 --dtype bfloat16 --layers 2]
+    tests/bench/train_pytorch.py [--frames 9 --height 240 --width 360 --dtype bfloat16 --layers 2] [--method full]
 
 The transformer has the width of CogVideoX-2b, --layers layers, and random weights. A step is what
 diffusers' examples/cogvideo/train_cogvideox_lora.py does: forward and backward pass with gradient
 checkpointing, clipping of the norm, AdamW of the LoRA. For bfloat16 as with its
---mixed_precision bf16: weights are bfloat16, the LoRA is float32, and autocast is on. One line with
+--mixed_precision bf16: weights are bfloat16, what is trained is float32, and autocast is on. One line with
 a JSON object per step, then one with the medians and the peak resident memory of the process, which
 includes that of the libraries. The first step does not count. On a busy machine, compare busy seconds
 (CPU time of all threads) with --threads 1. Needs torch, diffusers and peft.
@@ -25,9 +25,12 @@ TEXT_TOKENS = 226
 TARGETS = ["to_q", "to_k", "to_v", "to_out.0"]
 
 
-def transformer_of(layers, dtype, rank):
+def transformer_of(layers, dtype, rank, method):
     """What the class has as defaults is CogVideoX-2b."""
     transformer = diffusers.CogVideoXTransformer3DModel(num_layers=layers)
+    if method == "full":
+        transformer.enable_gradient_checkpointing()
+        return transformer.train()
     transformer.requires_grad_(False)
     transformer.to(dtype)
     transformer.enable_gradient_checkpointing()
@@ -39,9 +42,9 @@ def transformer_of(layers, dtype, rank):
 class Training:
     def __init__(self, options):
         self.dtype = getattr(torch, options.dtype)
-        self.transformer = transformer_of(options.layers, self.dtype, options.rank)
-        self.lora = [p for p in self.transformer.parameters() if p.requires_grad]
-        self.optimizer = torch.optim.AdamW(self.lora, lr=1e-4, betas=(0.9, 0.95), weight_decay=1e-4)
+        self.transformer = transformer_of(options.layers, self.dtype, options.rank, options.method)
+        self.trained = [p for p in self.transformer.parameters() if p.requires_grad]
+        self.optimizer = torch.optim.AdamW(self.trained, lr=1e-4, betas=(0.9, 0.95), weight_decay=1e-4)
         self.scheduler = diffusers.CogVideoXDDIMScheduler(
             beta_schedule="scaled_linear", prediction_type="v_prediction", rescale_betas_zero_snr=True)
         frames = (options.frames - 1) // 4 + 1
@@ -60,7 +63,7 @@ class Training:
         v = self.scheduler.get_velocity(x0, noise, timestep)
         loss = (out.float() - v.float()).pow(2).mean()
         loss.backward()
-        torch.nn.utils.clip_grad_norm_(self.lora, 1.0)
+        torch.nn.utils.clip_grad_norm_(self.trained, 1.0)
         self.optimizer.step()
         self.optimizer.zero_grad()
         return loss.item()
@@ -78,6 +81,7 @@ def main():
     parser.add_argument("--dtype", choices=["float32", "bfloat16"], default="float32")
     parser.add_argument("--layers", type=int, default=2)
     parser.add_argument("--rank", type=int, default=64)
+    parser.add_argument("--method", choices=["lora", "full"], default="lora", help="what is trained")
     parser.add_argument("--steps", type=int, default=5, help="that count")
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     options = parser.parse_args()

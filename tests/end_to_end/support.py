@@ -240,14 +240,16 @@ def read_header(path):
 
 
 def read_safetensors(path):
-    """Name -> array. The reference files have no bfloat16, which numpy lacks."""
+    """Name -> array. Bfloat16, which numpy lacks, becomes float32."""
     header, data = read_header(path)
     header.pop("__metadata__", None)
-    types = {"F32": numpy.float32, "F16": numpy.float16, "I64": numpy.int64}
+    types = {"F32": numpy.float32, "F16": numpy.float16, "I64": numpy.int64, "BF16": numpy.uint16}
     arrays = {}
     for name, entry in header.items():
         begin, end = entry["data_offsets"]
         values = numpy.frombuffer(data[begin:end], types[entry["dtype"]])
+        if entry["dtype"] == "BF16":
+            values = (values.astype(numpy.uint32) << 16).view(numpy.float32)
         assert values.size == math.prod(entry["shape"]), name
         arrays[name] = values.reshape(entry["shape"])
     return arrays

@@ -28,11 +28,15 @@ STEPS = 24
 STOPPED, WATCHDOG = 75, 76
 
 
+def values_of_rows(output):
+    """Rows of metrics.h5 that do not depend on ranks and interruptions."""
+    with h5py.File(output / "metrics.h5") as file:
+        return {name: file[name][()] for name in ("loss", "gradient_norm", "learning_rate")}
+
+
 def values_of(output):
     """What must not depend on ranks and interruptions: rows of metrics.h5, and the LoRA."""
-    with h5py.File(output / "metrics.h5") as file:
-        rows = {name: file[name][()] for name in ("loss", "gradient_norm", "learning_rate")}
-    return rows, lora_file(output).read_bytes()
+    return values_of_rows(output), lora_file(output).read_bytes()
 
 
 def lora_file(output):
@@ -463,10 +467,10 @@ class RefusalTest(Training):
 
 
 class UseTest(Training):
-    def clip(self, *loras):
+    def clip(self, *loras, **more):
         output = self.folder / f"of {len(list(self.folder.iterdir()))}"
         self.make({"model.path": MODEL, "output.path": output, "prompt.text": self.captions[0],
-                   "sample.steps": 4, "model.lora": list(loras)})
+                   "sample.steps": 4, "model.lora": list(loras)} | more)
         return read_clip(output)["latents"]
 
     def test_the_lora_is_used(self):
@@ -500,6 +504,71 @@ class UseTest(Training):
         # Its LoRA has only what it has learned on top.
         both = self.clip(first, lora_file(self.folder / "changed"))
         self.assertFalse(numpy.array_equal(both, self.clip(first)))
+
+    def test_all_weights(self):
+        """A training of all weights that is killed goes on with the same bits on other ranks, and
+        its transformer is a checkpoint."""
+        full = {"train__method": "full", "train__learning_rate": 1e-4}
+        self.check_trained(output__path=self.folder / "expected", **full)
+        expected, weights = self.rows_and_weights(self.folder / "expected")
+        self.disturb(2, lambda job, ranks: os.kill(ranks[1], signal.SIGKILL),
+                     self.options(train__save_every=3, parallel__replicas=1, **full),
+                     lambda: self.saved_step() >= 6)
+        self.assertLess(self.saved_step(), STEPS)
+        self.check_trained(3, output__if_exists="resume", parallel__weights="sharded", **full)
+        rows, found = self.rows_and_weights(self.output)
+        for name, values in expected.items():
+            self.assertEqual(rows[name].tobytes(), values.tobytes(), f"{name}: {rows[name]}")
+        self.assertEqual(found, weights)
+        self.assertEqual((self.output / "transformer" / "config.json").read_bytes(),
+                         (MODEL / "transformer" / "config.json").read_bytes())
+        self.assertFalse((self.output / "lora").exists())
+
+        transformer = self.output / "transformer"
+        trained = read_safetensors(transformer / "diffusion_pytorch_model.safetensors")
+        start = read_safetensors(MODEL / "transformer" / "diffusion_pytorch_model.safetensors")
+        self.assertEqual({name: values.shape for name, values in trained.items()},
+                         {name: values.shape for name, values in start.items()})
+        for name, values in trained.items():
+            self.assertFalse(numpy.array_equal(values, start[name]), f"{name} has not changed")
+        changed = self.clip(**{"model.transformer": transformer})
+        self.assertTrue(numpy.isfinite(changed).all())
+        self.assertFalse(numpy.array_equal(changed, self.clip()))
+
+        # The next clip, with its random numbers, has the loss that the training would have found.
+        more = {"train__batch": 1, "train__warmup": 0, "data__shuffle": "no",
+                "train__caption_dropout": 0} | full
+        self.output = self.folder / "longer"
+        self.check_trained(train__steps=4, **more)
+        loss = values_of_rows(self.output)["loss"][3]
+        self.output = self.folder / "short"
+        self.check_trained(train__steps=3, **more)
+        begun = self.output / "transformer"
+        self.output = self.folder / "again"
+        self.check_trained(model__transformer=begun, train__steps=1, train__seed=42 + 3,
+                           data__path=self.from_clip(3), **more)
+        self.assertLess(abs(values_of_rows(self.output)["loss"][0] / loss - 1), 1e-5)
+
+    def rows_and_weights(self, output):
+        file = output / "transformer" / "diffusion_pytorch_model.safetensors"
+        return values_of_rows(output), file.read_bytes()
+
+    def from_clip(self, first):
+        """A list of the clips that begins with another one."""
+        path = self.folder / "from.csv"
+        names = [f"{(first + i) % CLIPS:03}.mkv" for i in range(CLIPS)]
+        with open(path, "w", newline="") as file:
+            csv.writer(file).writerows([("video", "prompt")] + [
+                (self.clips / name, self.captions[int(name[:3])]) for name in names])
+        return path
+
+    def test_what_all_weights_do_not_take(self):
+        full = {"train__method": "full", "train__steps": 1}
+        self.check_refused(64, "parallel.weights: found host", "train.method = full",
+                           parallel__weights="host", **full)
+        self.check_refused(64, "train.method: found 'all'", "lora, full", train__method="all")
+        self.check_refused(64, "lora.init: found ", "train.method = lora", lora__init=self.folder, **full)
+        self.assertEqual(list(self.output.glob("*")), [])
 
 
 if __name__ == "__main__":

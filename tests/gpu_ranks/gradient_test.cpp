@@ -1,4 +1,5 @@
-// Gradients of LoRAs on devices: equal to PyTorch's, with the same bits as on one rank.
+// Gradients of LoRAs and of all parameters on devices: equal to PyTorch's, with the same bits as on
+// one rank.
 #include "gpu_ranks/ranks.hpp"
 #include "train/gradient_case.hpp"
 
@@ -23,8 +24,8 @@ INSTANTIATE_TEST_SUITE_P(Transports, GradientsOnGpu, transports, transport_name)
 
 TEST_P(GradientsOnGpu, EqualPyTorchOnEveryLayout) {
   const int ranks = world.size();
-  for (const char* name : {"sincos", "rotary_ff"}) {
-    const GradientCase c(name);
+  for (const char* name : {"sincos", "rotary_ff", "all.rotary"}) {
+    const GradientCase c = case_of(name);
     const CaseGradient first = alone(c, DType::float32);
     expect_reference(first, c, 1e-5);
     for (const Residence residence : {Residence::replicated, Residence::sharded, Residence::host}) {
@@ -37,17 +38,19 @@ TEST_P(GradientsOnGpu, EqualPyTorchOnEveryLayout) {
 
 TEST_P(GradientsOnGpu, HaveTheSameBitsIn16Bits) {
   const int ranks = world.size();
-  const GradientCase c("rotary_ff");
-  for (const DType dtype : {DType::bfloat16, DType::float16}) {
-    const CaseGradient first = alone(c, dtype);
-    EXPECT_NEAR(first.loss / c.facts.at("loss").get<double>(), 1, 2e-2);
-    expect_same(first,
-                gradient_of(c, {.group = world,
-                                .device = device,
-                                .dtype = dtype,
-                                .parts = {ranks, 1, 1},
-                                .ring = ranks}),
-                std::string(name_of(dtype)));
+  for (const char* name : {"rotary_ff", "all.sincos"}) {
+    const GradientCase c = case_of(name);
+    for (const DType dtype : {DType::bfloat16, DType::float16}) {
+      const CaseGradient first = alone(c, dtype);
+      EXPECT_NEAR(first.loss / c.facts.at("loss").get<double>(), 1, 2e-2);
+      expect_same(first,
+                  gradient_of(c, {.group = world,
+                                  .device = device,
+                                  .dtype = dtype,
+                                  .parts = {ranks, 1, 1},
+                                  .ring = ranks}),
+                  fmt::format("{} in {}", name, name_of(dtype)));
+    }
   }
 }
 

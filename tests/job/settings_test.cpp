@@ -228,6 +228,10 @@ TEST(Fingerprint, OfATrainingHasItsSettings) {
             "train.optimizer sgd, train.clip none, train.caption-dropout 0, "
             "train.posterior mode, train.reproducible yes, lora.rank 64, lora.alpha 1.5, "
             "lora.targets ff.net.2, tf32 no, reproducible yes, attention auto");
+  train.method = TrainMethod::full;  // settings of LoRAs do not matter
+  EXPECT_THAT(fingerprint("12ab", job, {}),
+              testing::AllOf(testing::HasSubstr("train.method full"),
+                             testing::Not(testing::HasSubstr("lora"))));
 }
 
 TEST(Fingerprint, NamesWhatChangesBits) {

@@ -217,8 +217,17 @@ TEST(ExactSum, HasTheSameBitsInAnyOrderAndAnyParts) {
     std::vector<ExactSum> parts(7);
     for (const double term : terms) parts[random() % 7].add(term);
     ExactSum sum;
-    for (const ExactSum& part : parts) sum.add(part);
+    ExactSum carried;
+    for (const ExactSum& part : parts) {
+      sum.add(part);
+      carried.add(part.carried());
+    }
     EXPECT_EQ(sum.value(), expected.value());
+    const ExactSum once = carried.carried(), all = expected.carried();
+    EXPECT_TRUE(once.high == all.high && once.middle == all.middle && once.low == all.low);
+    EXPECT_NEAR(once.value() / plain, 1, 1e-12);
+    EXPECT_TRUE(all.low >= 0 && all.low < (1LL << 40) && all.middle >= 0 &&
+                all.middle < (1LL << 40));
   }
 }
 

@@ -57,7 +57,7 @@ TEST_F(Output, IsMade) {
 }
 
 TEST_F(Output, OfATrainingHasNoClips) {
-  on_rank_0([&] { prepare(folder.path() / "a", Existing::fail, Product::lora); });
+  on_rank_0([&] { prepare(folder.path() / "a", Existing::fail, Product::training); });
   EXPECT_TRUE(fs::is_directory(folder.path() / "a"));
   EXPECT_FALSE(fs::exists(folder.path() / "a/clips"));
 }
@@ -66,8 +66,8 @@ TEST_F(Output, IsResumedByAJobWithTheSameProduct) {
   on_rank_0([&] {
     for (const char* file : {"metrics.h5", "restart/training.h5", "clips/000000.h5"}) {
       const bool clips = std::string_view(file).starts_with("clips");
-      const Product own = clips ? Product::clips : Product::lora;
-      const Product other = clips ? Product::lora : Product::clips;
+      const Product own = clips ? Product::clips : Product::training;
+      const Product other = clips ? Product::training : Product::clips;
       make_job({file, "trace.h5"});
       test::expect_error(
           Status::cannot_create,

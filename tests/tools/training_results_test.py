@@ -331,7 +331,7 @@ class Compare(ToolTest):
             "train.seed": "7", "data.path": "elsewhere", "data.strict": "yes"})
         self.assertEqual(self.compared(0)["notes"], [
             "train.seed differs: 42 in A, 7 in B",
-            "B is stopped: its LoRA may be of an earlier step than its metrics"])
+            "B is stopped: what it trained may be of an earlier step than its metrics"])
 
     def test_wrong_arguments(self):
         job = self.folder / "job"

@@ -13,10 +13,16 @@ namespace reelmesh {
 namespace {
 
 using test::Reference;
-using train::LoraReplica;
+using train::TrainedReplica;
 
-TrainSettings settings_of(std::int64_t batch) {
+// A checkpoint, with "all." in front if all parameters are trained.
+Reference reference_of(const std::string& name) {
+  return Reference(name.starts_with("all.") ? name.substr(4) : name);
+}
+
+TrainSettings settings_of(const std::string& name, std::int64_t batch) {
   TrainSettings settings;
+  if (name.starts_with("all.")) settings.method = TrainMethod::full;
   settings.lora.rank = 4;
   settings.lora.targets = {"to_q", "to_v", "to_out.0", "ff.net.0.proj"};
   settings.batch = batch;
@@ -51,11 +57,12 @@ TrainingSample sample_of(const DenoiseTask& task, const CogVideoXConfig& config,
 }
 
 class TrainingDryRuns : public ::testing::TestWithParam<const char*> {};
-INSTANTIATE_TEST_SUITE_P(CogVideoX, TrainingDryRuns, ::testing::Values("sincos", "rotary", "v1_5"));
+INSTANTIATE_TEST_SUITE_P(CogVideoX, TrainingDryRuns,
+                         ::testing::Values("sincos", "rotary", "v1_5", "all.sincos", "all.v1_5"));
 
 // Steps of three clips on one and on two replicas.
 TEST_P(TrainingDryRuns, CountOperationsAndMessages) {
-  const Reference reference(GetParam());
+  const Reference reference = reference_of(GetParam());
   const CogVideoXConfig& config = reference.transformer;
   const Checkpoint weights =
       Checkpoint::open(reference.folder / "transformer", "diffusion_pytorch_model");
@@ -63,10 +70,10 @@ TEST_P(TrainingDryRuns, CountOperationsAndMessages) {
   const Family& family =
       test::family_of<CogVideoX>(test::cogvideox_folder(config, reference.vae, reference.t5));
   const Clip clip = training_clip(config);
-  const TrainSettings settings = settings_of(3);
+  const TrainSettings settings = settings_of(GetParam(), 3);
   for (const DType dtype : {DType::float32, DType::bfloat16}) {
     const auto runs = DryRuns::of(family, {dtype, ops::compute_dtype(dtype)}, {}, false,
-                                  DryTraining{settings, LoraReplica::make});
+                                  DryTraining{settings, TrainedReplica::make});
     ClipWorkload workload = family.workload(clip, clip.tokens());
     runs->complete(workload, clip, 1);
     for (const int replicas : {1, 2}) {
@@ -78,9 +85,9 @@ TEST_P(TrainingDryRuns, CountOperationsAndMessages) {
       const DenoiseLayout layout = choose_layout(workload.denoise, {.ranks = ranks}).layout();
       for (const Residence residence : {Residence::replicated, Residence::sharded}) {
         CogVideoXTrainable model(weights, config, dtype, {.residence = residence, .group = group},
-                                 lora_shape(settings.lora));
+                                 lora_shape(settings));
         const DenoiseTask task = task_of(clip, group, layout);
-        LoraReplica own(model, task, peers, settings);
+        TrainedReplica own(model, task, peers, settings);
         own.use_values();
         const trace::Recorder& recorder = trace::recorder();
         const std::int64_t flops = recorder.flops, sent = recorder.bytes_sent;
@@ -118,7 +125,7 @@ void step_on_one_rank(CogVideoXTrainable& model, const CogVideoXConfig& config, 
   layout.text = Layout::cut({config.max_text_tokens}, 0, 1);
   layout.latents = Layout::cut(clip.latents, 0, 1);
   const DenoiseTask task = task_of(clip, group, layout);
-  LoraReplica own(model, task, group, settings);
+  TrainedReplica own(model, task, group, settings);
   own.use_values();
   const Tensor gradient = own.compute(sample_of(task, config, dtype, device.host())).gradient;
   own.add(gradient, 1);
@@ -127,13 +134,13 @@ void step_on_one_rank(CogVideoXTrainable& model, const CogVideoXConfig& config, 
 
 TEST_P(TrainingDryRuns, CountMemory) {
   if (test::world().size() > 1) GTEST_SKIP() << "of a rank by itself: on a group of one";
-  const Reference reference(GetParam());
+  const Reference reference = reference_of(GetParam());
   const CogVideoXConfig& config = reference.transformer;
-  const TrainSettings settings = settings_of(1);
+  const TrainSettings settings = settings_of(GetParam(), 1);
   for (const DType dtype : {DType::float32, DType::bfloat16}) {
     const auto make = [&](const Checkpoint& weights) {
       return std::make_unique<CogVideoXTrainable>(weights, config, dtype, WeightPlacement{},
-                                                  lora_shape(settings.lora));
+                                                  lora_shape(settings));
     };
     const auto use = [&](const std::unique_ptr<CogVideoXTrainable>& model, const comm::Group& group,
                          Device device) {

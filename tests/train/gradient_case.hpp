@@ -1,6 +1,6 @@
 #pragma once
-// Gradients of LoRAs of CogVideoX by PyTorch (tests/data/cogvideox/training), and by a group of
-// ranks.
+// Gradients of LoRAs and of all parameters of CogVideoX by PyTorch (tests/data/cogvideox/training),
+// and by a group of ranks.
 #include <gtest/gtest.h>
 
 #include "layout/relayout.hpp"
@@ -11,16 +11,26 @@ namespace reelmesh::test {
 
 /// What PyTorch's run gave of a case: "sincos", "rotary_ff", …
 struct GradientCase : TrainingReference {
-  explicit GradientCase(const std::string& name) : TrainingReference("gradients", name) {}
+  explicit GradientCase(const std::string& name, const std::string& part = "gradients")
+      : TrainingReference(part, name) {}
 
-  LoraValues values(const std::string& module) const {
-    const LoraModule& found = lora.modules().at(module);
-    return {lora.file().load(found.down, DType::float32),
-            train::transposed(lora.file().load(found.up, DType::float32))};
+  /// A, or B transposed, of a layer.
+  Tensor values(const std::string& module, bool down) const {
+    const LoraModule& found = lora->modules().at(module);
+    const Tensor stored = lora->file().load(down ? found.down : found.up, DType::float32);
+    return down ? stored : train::transposed(stored);
   }
   /// Whether layers of the feed-forward network have LoRAs, too.
-  bool has_feed_forward() const { return lora.modules().contains("transformer_blocks.0.ff.net.2"); }
+  bool has_feed_forward() const {
+    return lora->modules().contains("transformer_blocks.0.ff.net.2");
+  }
 };
+
+/// A case by its name, with "all." in front if all parameters are trained.
+inline GradientCase case_of(const std::string& name) {
+  return name.starts_with("all.") ? GradientCase(name.substr(4), "all_gradients")
+                                  : GradientCase(name);
+}
 
 /// Who computes the gradients of a case, and how.
 struct GradientRun {
@@ -34,8 +44,9 @@ struct GradientRun {
 
 struct CaseGradient {
   double loss = 0;
-  std::vector<std::string> modules;   ///< of the targets
-  std::vector<LoraValues> gradients;  ///< of each of them: all columns, on every rank
+  std::vector<std::string> modules;  ///< of a LoRA
+  std::vector<std::string> names;    ///< of the matrices
+  std::vector<Tensor> gradients;     ///< of each of them, whole, on every rank
 };
 
 /// Collective over run.group.
@@ -45,18 +56,26 @@ inline CaseGradient gradient_of(const GradientCase& c, const GradientRun& run) {
   const Checkpoint weights =
       Checkpoint::open(c.reference.folder / "transformer", "diffusion_pytorch_model")
           .on(run.device);
-  LoraShape shape{.targets = {"to_q", "to_k", "to_v", "to_out.0"},
-                  .rank = 4,
-                  .factor = c.lora.modules().begin()->second.factor};
-  if (c.has_feed_forward()) {
-    shape.targets.insert(shape.targets.end(), {"ff.net.0.proj", "ff.net.2"});
+  std::optional<LoraShape> shape;
+  if (c.lora) {
+    shape = {.targets = {"to_q", "to_k", "to_v", "to_out.0"},
+             .rank = 4,
+             .factor = c.lora->modules().begin()->second.factor};
+    if (c.has_feed_forward()) {
+      shape->targets.insert(shape->targets.end(), {"ff.net.0.proj", "ff.net.2"});
+    }
   }
   CogVideoXTrainable model(weights, config, run.dtype, {.residence = run.residence, .group = group},
                            shape);
-  std::vector<LoraValues> values;
-  for (const LoraTarget& target : model.targets()) values.push_back(c.values(target.module));
-  EXPECT_EQ(values.size(), c.lora.modules().size());
-  model.set(values);
+  EXPECT_EQ(model.targets().size(), c.lora ? c.lora->modules().size() : 0U);
+  model.set_together([&](std::size_t first, std::size_t count) {
+    std::vector<Tensor> values;
+    for (std::size_t i = first; i < first + count; ++i) {
+      values.push_back(c.lora ? c.values(model.targets()[i / 2].module, i % 2 == 0)
+                              : model.initial(i));
+    }
+    return values;
+  });
 
   const Tensor latents = c.get("latents"), target = c.get("target");
   const Shape& extents = latents.shape();
@@ -87,28 +106,26 @@ inline CaseGradient gradient_of(const GradientCase& c, const GradientRun& run) {
       .target = own_part(target, boxes),
       .text = own_part(text, task.layout.text.with_axis(1, 1).with_axis(2, config.text_channels))
                   .to(run.dtype)};
-  const SampleGradient own = prepared->gradient_together(sample);
+  std::vector<Tensor> own(model.matrices().size());
+  const ops::ExactSum of_rank = prepared->gradient_together(
+      sample, [&](std::size_t i, const Tensor& gradient) { own[i] = gradient; });
 
   CaseGradient result;
-  std::vector<std::int64_t> squares{own.squares.high, own.squares.middle, own.squares.low,
-                                    own.squares.lost};
+  std::vector<std::int64_t> squares{of_rank.high, of_rank.middle, of_rank.low, of_rank.lost};
   group.sum(squares);
   const ops::ExactSum sum{squares[0], squares[1], squares[2], squares[3]};
   result.loss = sum.value() / static_cast<double>(latents.numel());
-  for (std::size_t t = 0; t < own.gradients.size(); ++t) {
-    const auto all_columns = [&](const Tensor& x, std::int64_t columns) {
-      std::vector<Box> cut;
-      for (int rank = 0; rank < group.size(); ++rank) {
-        const auto range = prepared->columns().columns(columns, rank);
-        cut.push_back({{0, range.begin}, {shape.rank, range.count}});
-      }
-      const Layout layout({shape.rank, columns}, cut);
-      return relayout({x, layout, group}, Layout::replicated(layout.global(), group.size())).local;
-    };
-    const LoraTarget& target_of = model.targets()[t];
-    result.modules.push_back(target_of.module);
-    result.gradients.push_back({all_columns(own.gradients[t].down, target_of.in),
-                                all_columns(own.gradients[t].up, target_of.out)});
+  for (const LoraTarget& target_of : model.targets()) result.modules.push_back(target_of.module);
+  for (std::size_t i = 0; i < own.size(); ++i) {
+    const TrainedMatrix& matrix = model.matrices()[i];
+    std::vector<Box> cut;
+    for (int rank = 0; rank < group.size(); ++rank) {
+      cut.push_back(matrix.box(prepared->columns(), rank));
+    }
+    const Layout layout({matrix.rows, matrix.columns}, cut);
+    result.names.push_back(matrix.name);
+    result.gradients.push_back(
+        relayout({own[i], layout, group}, Layout::replicated(layout.global(), group.size())).local);
   }
   return result;
 }
@@ -116,24 +133,40 @@ inline CaseGradient gradient_of(const GradientCase& c, const GradientRun& run) {
 /// Loss and gradients are PyTorch's, in float32.
 inline void expect_reference(const CaseGradient& found, const GradientCase& c, double tolerance) {
   EXPECT_NEAR(found.loss / c.facts.at("loss").get<double>(), 1, 1e-6);
-  ASSERT_EQ(found.modules.size(), c.lora.modules().size());
+  if (!c.lora) {
+    ASSERT_EQ(found.names.size(), c.facts.at("largest").size());
+    double largest_of_all = 0;
+    for (const auto& value : c.facts.at("largest")) {
+      largest_of_all = std::max(largest_of_all, value.get<double>());
+    }
+    for (std::size_t i = 0; i < found.names.size(); ++i) {
+      const Tensor expected = c.get("gradient." + found.names[i]);
+      double largest = c.facts.at("largest").at(found.names[i]).get<double>();
+      // What is added to all keys of a head does not change attention: without a rotation this
+      // gradient is zero, and both have rounding errors of it.
+      if (found.names[i].ends_with("norm_k.bias") && largest < 1e-6 * largest_of_all) {
+        largest = 1e-2 * largest_of_all;
+      }
+      EXPECT_LT(largest_difference_of_kept(found.gradients[i], expected), tolerance * largest)
+          << found.names[i];
+    }
+    return;
+  }
+  ASSERT_EQ(found.modules.size(), c.lora->modules().size());
   for (std::size_t t = 0; t < found.modules.size(); ++t) {
     const std::string name = "gradient." + found.modules[t];
     const Tensor down = c.get(name + ".lora_A.weight"), up = c.get(name + ".lora_B.weight");
-    EXPECT_LT(relative_error(found.gradients[t].down, down), tolerance) << found.modules[t];
-    EXPECT_LT(relative_error(found.gradients[t].up, train::transposed(up)), tolerance)
+    EXPECT_LT(relative_error(found.gradients[2 * t], down), tolerance) << found.modules[t];
+    EXPECT_LT(relative_error(found.gradients[2 * t + 1], train::transposed(up)), tolerance)
         << found.modules[t];
   }
 }
 
 inline void expect_same(const CaseGradient& a, const CaseGradient& b, const std::string& what) {
   EXPECT_EQ(a.loss, b.loss) << what;
-  ASSERT_EQ(a.modules, b.modules) << what;
-  for (std::size_t t = 0; t < a.gradients.size(); ++t) {
-    EXPECT_TRUE(same_bits(a.gradients[t].down, b.gradients[t].down))
-        << what << ", A of " << a.modules[t];
-    EXPECT_TRUE(same_bits(a.gradients[t].up, b.gradients[t].up))
-        << what << ", B of " << a.modules[t];
+  ASSERT_EQ(a.names, b.names) << what;
+  for (std::size_t i = 0; i < a.gradients.size(); ++i) {
+    EXPECT_TRUE(same_bits(a.gradients[i], b.gradients[i])) << what << ", " << a.names[i];
   }
 }
 

@@ -1,12 +1,14 @@
 #pragma once
 // The results of PyTorch in tests/data/cogvideox/training (see tests/data/cogvideox/README.md).
+#include <gtest/gtest.h>
+
 #include "models/reference.hpp"
 #include "train/parameters.hpp"
 #include "weights/lora.hpp"
 
 namespace reelmesh::test {
 
-/// A case of a part: "gradients", "ten_steps".
+/// A case of a part: "gradients", "ten_steps"; "all_gradients", "all_steps" of all parameters.
 struct TrainingReference {
   TrainingReference(const std::string& part, const std::string& name)
       : prefix(part + "." + name + "."),
@@ -15,9 +17,11 @@ struct TrainingReference {
         facts(parse_json(read_text(folder / "reference.json", 1 << 20), "reference.json")
                   .at(part)
                   .at(name)),
-        reference(facts.at("kind").get<std::string>()),
-        lora(Lora::open(folder / facts.at("lora").get<std::string>())) {}
+        reference(facts.at("kind").get<std::string>()) {
+    if (facts.contains("lora")) lora = Lora::open(folder / facts.at("lora").get<std::string>());
+  }
 
+  bool all_weights() const { return !lora; }
   Tensor get(const std::string& tensor) const {
     return results.load(prefix + tensor, DType::float32);
   }
@@ -27,7 +31,20 @@ struct TrainingReference {
   SafetensorsFile results;
   nlohmann::json facts;
   Reference reference;
-  Lora lora;
+  std::optional<Lora> lora;  ///< unless all parameters are trained
 };
+
+/// Between a tensor and the elements of it that make_training_data.py keeps, at equal distances.
+inline double largest_difference_of_kept(const Tensor& whole, const Tensor& kept) {
+  const std::int64_t distance = (whole.numel() + 255) / 256;
+  EXPECT_EQ(kept.numel(), (whole.numel() + distance - 1) / distance);
+  double largest = 0;
+  for (std::int64_t i = 0; i < kept.numel(); ++i) {
+    const double difference =
+        double{whole.data<float>()[i * distance]} - double{kept.data<float>()[i]};
+    largest = std::max(largest, std::abs(difference));
+  }
+  return largest;
+}
 
 }  // namespace reelmesh::test

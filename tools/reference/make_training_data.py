@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Makes tests/data/cogvideox/training: gradients of LoRAs, and ten steps of training, by PyTorch.
+"""Makes tests/data/cogvideox/training: gradients of LoRAs and of all parameters, and ten steps of training
+of each, by PyTorch.
 
 The transformers are those of the tiny checkpoints in tests/data/cogvideox (make_cogvideox_data.py), in
 float32 on the CPU; the LoRAs are adapters that diffusers makes with PEFT. tests/data/cogvideox/README.md
@@ -50,6 +51,20 @@ SETTINGS = dict(steps=10, batch=2, seed=7, learning_rate=1e-3, schedule="cosine"
                 weight_decay=1e-4, epsilon=1e-8, clip=0.35, caption_dropout=0.3)  # some norms are larger
 
 
+# The same of all parameters. Of each tensor only so many elements are kept, at equal distances.
+KEPT_ELEMENTS = 256
+ALL_GRADIENTS = {
+    "sincos": dict(kind="sincos", latents=(3, 14, 10), timestep=601, text=1),
+    "rotary": dict(kind="rotary", latents=(3, 10, 18), timestep=999, text=3),
+    "v1_5": dict(kind="v1_5", latents=(6, 10, 6), timestep=37, text=2),
+}
+ALL_STEPS = {
+    "sincos": dict(kind="sincos", latents=(5, 6, 10)),
+    "rotary": dict(kind="rotary", latents=(3, 10, 6)),
+    "v1_5": dict(kind="v1_5", latents=(3, 6, 10)),
+}
+
+
 def config_of(targets):
     return peft.LoraConfig(r=RANK, lora_alpha=ALPHA, target_modules=targets)
 
@@ -66,6 +81,26 @@ def with_lora(checkpoints, name, loras):
         for key, parameter in parameters.items():
             parameter.copy_(loras[name][key])
     return pipeline, parameters
+
+
+def with_all_weights(checkpoints, kind):
+    """The pipeline of the kind, and all parameters of its transformer, which are trained."""
+    pipeline = load(checkpoints / kind, torch.float32)
+    pipeline.transformer.requires_grad_(True)
+    return pipeline, dict(pipeline.transformer.named_parameters())
+
+
+def pipeline_of(checkpoints, case, loras):
+    """→ pipeline, parameters that are trained, kind"""
+    if "kind" in case:
+        return *with_all_weights(checkpoints, case["kind"]), case["kind"]
+    return *with_lora(checkpoints, case["lora"], loras), LORAS[case["lora"]][0]
+
+
+def kept(tensor):
+    """Some elements of a tensor, at equal distances from the first."""
+    flat = tensor.detach().flatten()
+    return flat[::-(-flat.numel() // KEPT_ELEMENTS)].clone()
 
 
 def trained(transformer):
@@ -100,8 +135,7 @@ def norm_of(parameters):
 
 def gradients(checkpoints, loras, case, seed):
     """Tensors and figures of a case of GRADIENTS."""
-    pipeline, parameters = with_lora(checkpoints, case["lora"], loras)
-    kind = LORAS[case["lora"]][0]
+    pipeline, parameters, kind = pipeline_of(checkpoints, case, loras)
     frames, rows, columns = case["latents"]
     generator = torch.Generator().manual_seed(seed)
     shape = (1, frames, pipeline.transformer.config.out_channels, rows, columns)
@@ -113,10 +147,15 @@ def gradients(checkpoints, loras, case, seed):
     out = call(pipeline, x, text, timestep)
     loss = losses_of(out, v).mean()
     loss.backward()
-    tensors = {"latents": x[0], "target": v[0], "output": out[0].detach()}
-    tensors |= {f"gradient.{name}": p.grad for name, p in parameters.items()}
-    facts = {"kind": kind, "lora": f"{case['lora']}_lora.safetensors", "timestep": case["timestep"],
-             "text": case["text"], "loss": loss.item(), "gradient_norm": norm_of(parameters)}
+    tensors = {"latents": x[0], "target": v[0]}
+    facts = {"kind": kind, "timestep": case["timestep"], "text": case["text"], "loss": loss.item(),
+             "gradient_norm": norm_of(parameters)}
+    if "lora" in case:
+        tensors |= {"output": out[0].detach()} | {f"gradient.{name}": p.grad for name, p in parameters.items()}
+        facts["lora"] = f"{case['lora']}_lora.safetensors"
+    else:
+        tensors |= {f"gradient.{name}": kept(p.grad) for name, p in parameters.items()}
+        facts["largest"] = {name: p.grad.abs().max().item() for name, p in parameters.items()}
     return tensors, facts
 
 
@@ -163,9 +202,9 @@ def weighted_losses(scheduler, out, x, x0, timesteps):
 def train(checkpoints, loras, case, seed, loss_of):
     """The data, a row of figures per step, and the LoRA after the last. loss_of(scheduler, out, x, x0, v,
     timesteps) → of each sample"""
-    pipeline, parameters = with_lora(checkpoints, case["lora"], loras)
+    pipeline, parameters, kind = pipeline_of(checkpoints, case, loras)
     scheduler = pipeline.scheduler
-    text = embeddings_of(checkpoints, LORAS[case["lora"]][0])
+    text = embeddings_of(checkpoints, kind)
     mean, std = cached_samples(pipeline, case, seed)
     optimizer = torch.optim.AdamW(
         parameters.values(), lr=SETTINGS["learning_rate"], betas=(SETTINGS["beta1"], SETTINGS["beta2"]),
@@ -222,6 +261,18 @@ def ten_steps(checkpoints, loras, name, case, seed):
     return tensors, facts
 
 
+def ten_steps_of_all(checkpoints, case, seed):
+    """Tensors and figures of a case of ALL_STEPS."""
+    start = {name: p.detach().clone() for name, p in with_all_weights(checkpoints, case["kind"])[1].items()}
+    tensors, rows, final = train(checkpoints, {}, case, seed, lambda _s, out, _x, _x0, v, _t: losses_of(out, v))
+    tensors |= {f"change.{name}": kept(value - start[name]) for name, value in final.items()}
+    change = max(float((final[name] - start[name]).abs().max()) for name in final)
+    for row in rows:
+        print(f"all weights of {case['kind']}: loss {row['loss']:.9f}, gradient norm {row['gradient_norm']:.4f}")
+    return tensors, {"kind": case["kind"], "texts": TEXTS, "empty_text": EMPTY_TEXT, **SETTINGS, "steps_done": rows,
+                     "largest_change": change}
+
+
 def main():
     prepare_libraries()
     torch.set_grad_enabled(True)
@@ -241,6 +292,13 @@ def main():
     for seed, (name, case) in enumerate(TEN_STEPS.items(), start=300):
         results, facts["ten_steps"][name] = ten_steps(checkpoints, loras, name, case, seed)
         tensors |= {f"ten_steps.{name}.{key}": value for key, value in results.items()}
+    facts |= {"all_gradients": {}, "all_steps": {}}
+    for seed, (name, case) in enumerate(ALL_GRADIENTS.items(), start=400):
+        results, facts["all_gradients"][name] = gradients(checkpoints, loras, case, seed)
+        tensors |= {f"all_gradients.{name}.{key}": value for key, value in results.items()}
+    for seed, (name, case) in enumerate(ALL_STEPS.items(), start=500):
+        results, facts["all_steps"][name] = ten_steps_of_all(checkpoints, case, seed)
+        tensors |= {f"all_steps.{name}.{key}": value for key, value in results.items()}
     assert all(torch.isfinite(tensor).all() for tensor in tensors.values())
     save_file({name: tensor.contiguous().clone() for name, tensor in tensors.items()}, out / "reference.safetensors")
     for file in out.glob("*.safetensors"):

@@ -33,8 +33,10 @@ def find(out, wanted):
 def refuse_training(folder, job):
     """Ends the tool, which needs clips, if the job is a training. job: its index, or None."""
     if job is not None and job.is_training:
+        use = (f"--model.transformer {folder / 'transformer'}" if (folder / "transformer").is_dir()
+               else f"--model.lora {folder / 'lora'}")
         fail(66, f"{folder}: is of a training, which makes no clips; reelmesh-report shows it, and "
-                 f"reelmesh run --model.lora {folder / 'lora'} makes clips with its LoRA")
+                 f"reelmesh run {use} makes clips with what it trained")
 
 
 def name_of(path):

@@ -12,8 +12,15 @@ def metrics_of(folder):
     return folder / "metrics.h5"
 
 
-def lora_of(folder):
-    return folder / "lora" / "pytorch_lora_weights.safetensors"
+def trained_of(folder):
+    """The file of what was trained: of a transformer, if there is one, or of a LoRA."""
+    transformer = folder / "transformer" / "diffusion_pytorch_model.safetensors"
+    return transformer if transformer.exists() else folder / "lora" / "pytorch_lora_weights.safetensors"
+
+
+def word_for(path):
+    """What the file of trained_of() is."""
+    return "transformer" if path.parent.name == "transformer" else "LoRA"
 
 
 def metrics(folder):

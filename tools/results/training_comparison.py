@@ -1,4 +1,4 @@
-"""Compares two trainings by bits: what each step computed, and the LoRAs."""
+"""Compares two trainings by bits: what each step computed, and the LoRAs or transformers."""
 import contextlib
 import dataclasses
 
@@ -19,12 +19,13 @@ NO_BITS = ("data.path", "data.cache", "data.strict", "train.save-every")
 @dataclasses.dataclass
 class Compared:
     """`lacking`: why not everything can be compared. `steps`: how many were compared. `metrics`,
-    `tensors`: name → Difference; of tensors, of those that both LoRAs have."""
+    `tensors`: name → Difference; of tensors, of those that both have."""
     lacking: list
     notes: list
     steps: int
     metrics: dict
     tensors: dict
+    word: str = "LoRA"  # what they are of
 
     @property
     def result(self):
@@ -63,16 +64,20 @@ def of(a, b):
         if values is None:
             found.lacking.append(f"{side} has no metrics.h5")
     counts = [0 if values is None else len(values["loss"]) for values in steps]
+    paths = [training.trained_of(folder) for folder in folders]
+    words = [training.word_for(path) for path in paths]
+    found.word = words[0]
     if None not in steps:
         if counts[0] != counts[1]:
-            found.lacking.append(f"A has {counts[0]} steps and B {counts[1]}, so that their LoRAs "
-                                 "are of different steps")
+            found.lacking.append(f"A has {counts[0]} steps and B {counts[1]}, so that their "
+                                 f"{words[0]}s are of different steps")
         _compare_steps(found, *steps)
-    paths = [training.lora_of(folder) for folder in folders]
-    for side, path in zip("AB", paths):
+    for side, path, word in zip("AB", paths, words):
         if not path.exists():
-            found.lacking.append(f"{side} has no LoRA: no {path.name} in {path.parent.name}/")
-    if all(path.exists() for path in paths) and (None in steps or counts[0] == counts[1]):
+            found.lacking.append(f"{side} has no {word}: no {path.name} in {path.parent.name}/")
+    if words[0] != words[1]:
+        found.lacking.append(f"A has a {words[0]} and B a {words[1]}")
+    elif all(path.exists() for path in paths) and (None in steps or counts[0] == counts[1]):
         _compare_tensors(found, *paths)
     return found
 
@@ -89,8 +94,8 @@ def _notes(jobs):
         notes.append("the checkpoints have other weights")
     for side, job in zip("AB", jobs):
         if job.status != "complete":
-            notes.append(f"{side} is {job.status or 'of unknown status'}: its LoRA may be of an "
-                         "earlier step than its metrics")
+            notes.append(f"{side} is {job.status or 'of unknown status'}: what it trained may be of "
+                         "an earlier step than its metrics")
     return notes
 
 
@@ -125,7 +130,7 @@ def _compare_tensors(found, path_a, path_b):
             only = [name for name in here.tensors if name not in there.tensors]
             if only:
                 more = f" and {len(only) - 1} more" if len(only) > 1 else ""
-                found.lacking.append(f"only {side}'s LoRA has {only[0]}{more}")
+                found.lacking.append(f"only {side}'s {training.word_for(path_a)} has {only[0]}{more}")
         for name, one in a.tensors.items():
             other = b.tensors.get(name)
             if other is None:

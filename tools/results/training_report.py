@@ -9,7 +9,7 @@ def as_text(a, b, compared, most):
     lines = [f"A: {a}", f"B: {b}", *(f"note: {one}" for one in compared.notes),
              *(f"not comparable: {reason}" for reason in compared.lacking)]
     for what, arrays in ((f"{compared.steps} steps", compared.metrics),
-                         (f"{len(compared.tensors)} tensors of the LoRA", compared.tensors)):
+                         (f"{len(compared.tensors)} tensors of the {compared.word}", compared.tensors)):
         differing = sum(bool(one.differing) for one in arrays.values())
         if arrays:
             lines.append(f"{what}: {'different' if differing else 'the same bits'}")

@@ -156,7 +156,7 @@ std::unique_ptr<const Denoiser> CogVideoX::denoiser(const Checkpoint& weights, D
 
 std::unique_ptr<Trainable> CogVideoX::trainable(const Checkpoint& weights, DType dtype,
                                                 const WeightPlacement& placement,
-                                                const LoraShape& lora) const {
+                                                const std::optional<LoraShape>& lora) const {
   return std::make_unique<CogVideoXTrainable>(weights, folder_.transformer, dtype, placement, lora);
 }
 

@@ -23,7 +23,7 @@ class CogVideoX final : public Family {
   std::unique_ptr<const Encoder> encoder(const Checkpoint& weights, DType dtype) const override;
   std::unique_ptr<Trainable> trainable(const Checkpoint& weights, DType dtype,
                                        const WeightPlacement& placement,
-                                       const LoraShape& lora) const override;
+                                       const std::optional<LoraShape>& lora) const override;
   TrainingNoise training_noise() const override;
 
  private:

@@ -1,26 +1,6 @@
 #include "models/cogvideox/trained_weights.hpp"
 
 namespace reelmesh {
-namespace {
-
-// [row, column] → [column, row]
-Tensor transposed(const Tensor& x, std::int64_t rows, std::int64_t columns) {
-  Tensor out = Tensor::empty({columns, rows}, DType::float32, x.device());
-  if (x.device().only_shapes) return out;
-  constexpr std::int64_t tile = 32;
-  const float* from = x.data<float>();
-  float* to = out.data<float>();
-  for (std::int64_t first = 0; first < rows; first += tile) {
-    for (std::int64_t column = 0; column < columns; ++column) {
-      for (std::int64_t row = first; row < std::min(first + tile, rows); ++row) {
-        to[column * rows + row] = from[row * columns + column];
-      }
-    }
-  }
-  return out;
-}
-
-}  // namespace
 
 TrainedWeights::TrainedWeights(const CogVideoXConfig& c) {
   const std::int64_t d = c.channels(), t = c.time_channels;
@@ -55,31 +35,18 @@ TrainedWeights::TrainedWeights(const CogVideoXConfig& c) {
 void TrainedWeights::add_linear(const std::string& name, std::int64_t in, std::int64_t out,
                                 bool by_outputs, Shape shape) {
   if (shape.empty()) shape = {out, in};
-  add(name + ".weight", std::move(shape), by_outputs ? in : out, by_outputs ? out : in, by_outputs);
-  add(name + ".bias", {out}, 1, out, false);
+  add({name + ".weight", out, in, by_outputs}, std::move(shape));
+  add({name + ".bias", 1, out}, {out});
 }
 
 void TrainedWeights::add_norm(const std::string& name, std::int64_t channels) {
-  for (const char* part : {".weight", ".bias"}) add(name + part, {channels}, 1, channels, false);
+  for (const char* part : {".weight", ".bias"}) add({name + part, 1, channels}, {channels});
 }
 
-void TrainedWeights::add(const std::string& name, Shape shape, std::int64_t rows,
-                         std::int64_t columns, bool transposed) {
-  by_name_.emplace(name, matrices_.size());
-  matrices_.push_back({name, rows, columns});
+void TrainedWeights::add(TrainedMatrix matrix, Shape shape) {
+  by_name_.emplace(matrix.name, matrices_.size());
+  matrices_.push_back(std::move(matrix));
   shapes_.push_back(std::move(shape));
-  transposed_.push_back(transposed);
-}
-
-Tensor TrainedWeights::to_matrix(std::size_t index, const Tensor& stored) const {
-  const auto& [name, rows, columns] = matrices_[index];
-  return transposed_[index] ? transposed(stored, columns, rows) : stored.reshape({rows, columns});
-}
-
-Tensor TrainedWeights::to_stored(std::size_t index, const Tensor& matrix) const {
-  const auto& [name, rows, columns] = matrices_[index];
-  const Tensor found = transposed_[index] ? transposed(matrix, rows, columns) : matrix;
-  return found.reshape(shapes_[index]);
 }
 
 }  // namespace reelmesh

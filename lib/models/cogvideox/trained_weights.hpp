@@ -1,6 +1,6 @@
 #pragma once
 // The parameters of CogVideoX's transformer that a training of all weights changes, as matrices
-// whose columns ranks divide.
+// that ranks divide.
 #include <map>
 #include <string>
 #include <vector>
@@ -56,22 +56,16 @@ class TrainedWeights {
   std::size_t index(const std::string& name) const { return by_name_.at(name); }
   const Shape& shape(std::size_t index) const { return shapes_[index]; }  ///< in checkpoints
 
-  /// A tensor in the form of checkpoints ↔ its matrix; float32, on the host.
-  Tensor to_matrix(std::size_t index, const Tensor& stored) const;
-  Tensor to_stored(std::size_t index, const Tensor& matrix) const;
-
  private:
-  /// A layer's weight [out, in], with the form of `shape` in checkpoints, and its bias. by_outputs:
-  /// the matrix is transposed, so that ranks divide outputs.
+  /// A layer's weight [out, in], with this shape in checkpoints, and its bias. by_outputs: ranks
+  /// divide its outputs, not its inputs.
   void add_linear(const std::string& name, std::int64_t in, std::int64_t out, bool by_outputs,
                   Shape shape = {});
   void add_norm(const std::string& name, std::int64_t channels);
-  void add(const std::string& name, Shape shape, std::int64_t rows, std::int64_t columns,
-           bool transposed);
+  void add(TrainedMatrix matrix, Shape shape);
 
   std::vector<TrainedMatrix> matrices_;
   std::vector<Shape> shapes_;
-  std::vector<bool> transposed_;
   std::map<std::string, std::size_t> by_name_;
 };
 

@@ -39,7 +39,8 @@ CogVideoXPlacement::CogVideoXPlacement(const CogVideoXTransformer& transformer,
 
 CogVideoXTransformer::CogVideoXTransformer(const Checkpoint& weights, const CogVideoXConfig& c,
                                            DType dtype, const WeightPlacement& placement,
-                                           std::span<const BlockAdapters> adapters)
+                                           std::span<const BlockAdapters> adapters,
+                                           bool trains_weights)
     : config_(c), dtype_(dtype), device_(weights.device()), numerics_(weights.numerics()) {
   if (c.learned_positions) {
     learned_positions_ = weights;
@@ -108,7 +109,8 @@ CogVideoXTransformer::CogVideoXTransformer(const Checkpoint& weights, const CogV
     return device_.is_cuda() ? stream.again(layer).backward()
                              : stream.add(transposed(names, in, out), {});
   };
-  for (std::int64_t i = c.layers - 1; !adapters.empty() && i >= 0; --i) {
+  const bool trained = trains_weights || !adapters.empty();
+  for (std::int64_t i = c.layers - 1; trained && i >= 0; --i) {
     const std::string name = fmt::format("transformer_blocks.{}.", i);
     Block& block = blocks_[static_cast<std::size_t>(i)];
     BlockBackward& back = block.backward;
@@ -116,12 +118,16 @@ CogVideoXTransformer::CogVideoXTransformer(const Checkpoint& weights, const CogV
     back.key_value_again = stream.again(block.key_value);
     back.out_again = stream.again(block.out);
     back.up_again = stream.again(block.up);
+    if (trains_weights) back.down_again = stream.again(block.down);
     back.down = backward(block.down, {name + "ff.net.2"}, 4 * d, d);
     back.up = backward(block.up, {name + "ff.net.0.proj"}, d, 4 * d);
     back.out = backward(block.out, {name + "attn1.to_out.0"}, d, d);
-    if (i == 0) break;
+    if (i == 0 && !trains_weights) break;
     back.key_value = backward(block.key_value, {name + "attn1.to_k", name + "attn1.to_v"}, d, d);
     back.query = backward(block.query, {name + "attn1.to_q"}, d, d);
+    if (!trains_weights) continue;
+    back.modulation2 = backward(block.modulation2, {name + "norm2.linear"}, t, 6 * d);
+    back.modulation1 = backward(block.modulation1, {name + "norm1.linear"}, t, 6 * d);
   }
   norm_final_ = load_affine(weights, "norm_final", d, dtype);
   modulation_out_ = load_linear(weights, "norm_out.linear", t, 2 * d, dtype);
@@ -129,10 +135,14 @@ CogVideoXTransformer::CogVideoXTransformer(const Checkpoint& weights, const CogV
   const std::int64_t out_features =
       c.out_channels * c.patch.frames * c.patch.rows * c.patch.columns;
   out_ = load_linear(weights, "proj_out", d, out_features, dtype);
-  if (!adapters.empty()) {
-    out_backward_ = device_.is_cuda() ? out_.backward()
-                                      : ops::Linear(transposed({"proj_out"}, d, out_features));
-  }
+  const auto kept_backward = [&](const ops::Linear& layer, const std::string& name, std::int64_t in,
+                                 std::int64_t out) {
+    return device_.is_cuda() ? layer.backward() : ops::Linear(transposed({name}, in, out));
+  };
+  if (trained) out_backward_ = kept_backward(out_, "proj_out", d, out_features);
+  if (!trains_weights) return;
+  modulation_out_backward_ = kept_backward(modulation_out_, "norm_out.linear", t, 2 * d);
+  time2_backward_ = kept_backward(time2_, "time_embedding.linear_2", t, t);
 }
 
 namespace {

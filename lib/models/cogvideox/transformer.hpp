@@ -57,11 +57,12 @@ struct BlockAdapters {
 class CogVideoXTransformer final : public Denoiser {
  public:
   /// Computes on weights.device(). Collective over placement.group, unless weights are replicated.
-  /// adapters: of each block of a model that is trained; they must outlive it. The layers that its
-  /// backward pass needs are then made, too.
+  /// adapters: of each block of a model whose LoRA is trained; they must outlive it. The layers
+  /// that the backward pass needs are then made, too, and with trains_weights those for gradients
+  /// of all parameters.
   CogVideoXTransformer(const Checkpoint& weights, const CogVideoXConfig& config, DType dtype,
                        const WeightPlacement& placement = {},
-                       std::span<const BlockAdapters> adapters = {});
+                       std::span<const BlockAdapters> adapters = {}, bool trains_weights = false);
 
   const CogVideoXConfig& config() const { return config_; }
   DType dtype() const { return dtype_; }
@@ -102,7 +103,9 @@ class CogVideoXTransformer final : public Denoiser {
   /// with transposed weights, which give gradients of inputs.
   struct BlockBackward {
     ops::Linear query_again, key_value_again, out_again, up_again;
-    ops::Linear down, up, out, key_value, query;  ///< the last two not of the first block
+    ops::Linear down_again;  ///< only if all parameters are trained, as are the modulations
+    ops::Linear down, up, out, key_value, query;  ///< of a LoRA the last two not of the first block
+    ops::Linear modulation2, modulation1;
   };
   struct Block {
     ops::Linear modulation1, modulation2;  ///< shift, scale, gate for video, then for text
@@ -139,8 +142,9 @@ class CogVideoXTransformer final : public Denoiser {
   Numerics numerics_;
   bool capturable_ = true;
   ops::Linear patch_, text_, time1_, time2_, modulation_out_, out_;
-  ops::Linear out_backward_;  ///< only of a model that is trained
-  Tensor ofs_;                ///< embedding of the offset, [1, time channels], or empty
+  ops::Linear out_backward_;                              ///< only of a model that is trained
+  ops::Linear modulation_out_backward_, time2_backward_;  ///< only if all parameters are
+  Tensor ofs_;  ///< embedding of the offset, [1, time channels], or empty
   Affine norm_final_, norm_out_;
   std::vector<Block> blocks_;
 };

@@ -5,10 +5,12 @@
 
 #include "base/interruption.hpp"
 #include "base/trace.hpp"
+#include "models/cogvideox/weight_gradients.hpp"
 #include "ops/attention_backward.hpp"
 #include "ops/norm_backward.hpp"
 #include "ops/pointwise.hpp"
 #include "ops/token_products.hpp"
+#include "tensor/purpose.hpp"
 
 namespace reelmesh {
 namespace {
@@ -47,14 +49,19 @@ Tensor side_by_side(const Tensor& a, const Tensor& b) {
 // The backward pass of one size of clips on a group of ranks.
 class CogVideoXGradients final : public Trainable::Prepared {
  public:
+  /// weights: if all parameters are trained; otherwise null.
   CogVideoXGradients(const CogVideoXTransformer& model, const DenoiseTask& task,
-                     std::size_t targets)
+                     const TrainedWeights* weights)
       : model_(model),
         placement_(model, task.group, task.layout.tokens, task.layout.text, 1,
                    task.layout.mesh.ring),
-        columns_(task.group, {task.layout.text, task.layout.tokens}, model.config_.head_channels),
-        targets_(targets) {
+        columns_(task.group, {task.layout.text, task.layout.tokens}, model.config_.head_channels) {
     const CogVideoXConfig& config = model.config_;
+    if (weights != nullptr) {
+      table_ = weights;
+      weights_.emplace(*weights, config, task.group, task.layout.text, task.layout.tokens,
+                       model.device());
+    }
     if (!config.rotary) return;
     const Shape& grid = task.layout.tokens.global();
     const Device device = model.device();
@@ -63,7 +70,7 @@ class CogVideoXGradients final : public Trainable::Prepared {
   }
 
   const TokenColumns& columns() const override { return columns_; }
-  SampleGradient gradient_together(const TrainingSample& sample) override;
+  ops::ExactSum gradient_together(const TrainingSample& sample, const TakeGradient& take) override;
 
  private:
   using Block = CogVideoXTransformer::Block;
@@ -89,21 +96,26 @@ class CogVideoXGradients final : public Trainable::Prepared {
   }
 
   Tensor forward(const TrainingSample& sample, const Tensor& time, std::vector<Kept>& kept) const;
-  Tensor output_gradient(const TrainingSample& sample, const Tensor& time, const Tensor& z,
-                         SampleGradient& result) const;
+  // Adds up the squares.
+  Tensor output_gradient(const TrainingSample& sample, const Tensor& time, const Tensor& z);
   Attended attend_again(const Tensor& q, const Tensor& keys_values) const;
-  void block_backward(const Block& block, bool first, const Kept& kept, Tensor& dz,
-                      SampleGradient& result) const;
+  void block_backward(std::int64_t number, const Kept& kept, const Tensor& time, Tensor& dz);
+  // The gradients of the layers before the blocks. dz: of what they give.
+  void input_gradients(const TrainingSample& sample, const Tensor& sinusoid, const Tensor& dz);
   // The gradient of an adapter's matrices. x: all tokens, own columns of the layer's input; d: of
   // the outputs of each of its parts; hidden, d_hidden: own tokens.
   void collect(const Adapter& adapter, const Tensor& x, const std::vector<Tensor>& d,
-               const Tensor& hidden, const Tensor& d_hidden, SampleGradient& result) const;
+               const Tensor& hidden, const Tensor& d_hidden) const;
 
   const CogVideoXTransformer& model_;
   CogVideoXPlacement placement_;
   TokenColumns columns_;
-  RotaryTables rotary_;  // of all video tokens, or empty
-  std::size_t targets_;
+  RotaryTables rotary_;                    // of all video tokens, or empty
+  const TrainedWeights* table_ = nullptr;  // if all parameters are trained
+  // Of the present sample.
+  std::optional<WeightGradients> weights_;
+  const TakeGradient* take_ = nullptr;
+  ops::ExactSum squares_;
 };
 
 // → the tokens after the last block.
@@ -138,7 +150,7 @@ Tensor CogVideoXGradients::forward(const TrainingSample& sample, const Tensor& t
 // Computes the prediction from the last block's tokens, adds up its squared error and → the
 // gradient of these tokens; that of the text is zero, since only the video's are used.
 Tensor CogVideoXGradients::output_gradient(const TrainingSample& sample, const Tensor& time,
-                                           const Tensor& z, SampleGradient& result) const {
+                                           const Tensor& z) {
   const Device device = model_.device(), host = device.host();
   const std::int64_t tokens = z.shape(0) - texts(), all_video = placement_.all_video_tokens();
   const Tensor video = z.rows(texts(), tokens);
@@ -166,13 +178,23 @@ Tensor CogVideoXGradients::output_gradient(const TrainingSample& sample, const T
         squares += double{difference} * double{difference};
         out[i] = factor * difference;
       }
-      result.squares.add(squares);
+      squares_.add(squares);
     }
   }
-  const Tensor d_modulated =
-      model_.out_backward_(d.to(z.dtype()).on(device), ops::Activation::none, all_video);
+  const Tensor d_features = d.to(z.dtype()).on(device);
+  const Tensor d_modulated = model_.out_backward_(d_features, ops::Activation::none, all_video);
   Tensor d_normed = Tensor::zeros(normed.shape(), normed.dtype(), device);
   ops::layer_norm_backward(normed, norm_out.weight, eps(), modulation, d_modulated, d_normed);
+  if (weights_) {
+    const auto index = [&](OuterWeight weight) { return table_->index(weight); };
+    weights_->by_inputs(index(OuterWeight::out), weights_->video().to_columns(as_rows(modulated)),
+                        weights_->video().gather(as_rows(d_features)));
+    weights_->norm_together(index(OuterWeight::norm_out), norm_out, eps(), normed, d_modulated,
+                            WeightGradients::Table::last, table);
+    weights_->norm_together(index(OuterWeight::norm_final), norm_final, eps(), video, d_normed, {},
+                            {});
+    weights_->finish_last_together(time, model_.modulation_out_backward_);
+  }
   Tensor dz = Tensor::zeros(z.shape(), z.dtype(), device);
   Tensor of_video = dz.rows(texts(), tokens);
   ops::layer_norm_backward(video, norm_final.weight, eps(), {}, d_normed, of_video);
@@ -191,7 +213,7 @@ CogVideoXGradients::Attended CogVideoXGradients::attend_again(const Tensor& q,
 
 void CogVideoXGradients::collect(const Adapter& adapter, const Tensor& x,
                                  const std::vector<Tensor>& d, const Tensor& hidden,
-                                 const Tensor& d_hidden, SampleGradient& result) const {
+                                 const Tensor& d_hidden) const {
   const std::int64_t rank = adapter.lora_rank();
   const Device host = model_.device().host();
   const Tensor all_hidden = columns_.gather(as_rows(hidden));
@@ -202,16 +224,21 @@ void CogVideoXGradients::collect(const Adapter& adapter, const Tensor& x,
     const std::size_t of_layer =
         static_cast<std::size_t>(part.first_output) / static_cast<std::size_t>(adapter.outputs());
     const Tensor up = ops::token_products(column_range(all_hidden, row, rank), d[of_layer]);
-    LoraValues& gradient = result.gradients[static_cast<std::size_t>(part.target)];
-    gradient.down = down.rows(row, rank);
-    gradient.up = ops::scaled(up, static_cast<float>(adapter.factor())).on(host);
+    const std::size_t target = static_cast<std::size_t>(part.target);
+    (*take_)(2 * target, down.rows(row, rank));
+    (*take_)(2 * target + 1, ops::scaled(up, static_cast<float>(adapter.factor())).on(host));
   }
 }
 
 // dz: the gradient of the block's result, replaced by that of its input.
-void CogVideoXGradients::block_backward(const Block& block, bool first, const Kept& kept,
-                                        Tensor& dz, SampleGradient& result) const {
+void CogVideoXGradients::block_backward(std::int64_t number, const Kept& kept, const Tensor& time,
+                                        Tensor& dz) {
+  using Table = WeightGradients::Table;
+  const Block& block = model_.blocks_[static_cast<std::size_t>(number)];
   const CogVideoXConfig& config = model_.config_;
+  // Nothing before the first block has a LoRA.
+  const bool last_gradients = number == 0 && !weights_;
+  const auto index = [&](BlockWeight weight) { return table_->index(number, weight); };
   const auto& [query, key_value, out, up, down] = block.adapters;
   const auto& back = block.backward;
   const std::int64_t d = config.channels(), tokens = kept.z.shape(0), rows = all();
@@ -260,26 +287,38 @@ void CogVideoXGradients::block_backward(const Block& block, bool first, const Ke
   Tensor normed = Tensor::empty(z.shape(), z.dtype(), device);
   ops::add_gated_and_norm(z, change.result, {kept.table1, gate_chunk, text}, block.norm2.weight,
                           block.norm2.bias, eps(), modulation2, normed);
-  change.result = {};
+  if (!weights_) change.result = {};
   const Again features = again(back.up_again, up, normed);
 
   // Feed-forward.
   {
     const Tensor d_change = ops::gated(dz, {kept.table2, gate_chunk, text});
+    if (weights_) {
+      const Tensor hidden = ops::gelu_tanh(features.result);
+      weights_->gate_together(Table::second, product(back.down_again, hidden), dz);
+      weights_->by_inputs(index(BlockWeight::down), columns_.to_columns(as_rows(hidden)),
+                          columns_.gather(as_rows(d_change)));
+    }
     Tensor d_features = product(back.down, d_change);
     if (down != nullptr) {
       const Tensor hidden = ops::gelu_tanh(features.result);
       const Tensor d_hidden = down->hidden_gradient(d_change, rows);
       collect(*down, columns_.to_columns(as_rows(hidden)), {columns_.to_columns(as_rows(d_change))},
-              down->hidden(hidden, rows), d_hidden, result);
+              down->hidden(hidden, rows), d_hidden);
       down->add_input_gradient(d_hidden, d_features, rows);
     }
     ops::gelu_tanh_backward(features.result, d_features);
     Tensor d_normed = product(back.up, d_features);
+    if (weights_) {
+      weights_->by_outputs(index(BlockWeight::up), columns_.gather(as_rows(normed)),
+                           columns_.to_columns(as_rows(d_features)));
+      weights_->norm_together(index(BlockWeight::norm2), block.norm2, eps(), z, d_normed,
+                              Table::second, kept.table2);
+    }
     if (up != nullptr) {
       const Tensor d_hidden = up->hidden_gradient(d_features, rows);
       collect(*up, columns_.to_columns(as_rows(normed)), {columns_.to_columns(as_rows(d_features))},
-              features.hidden, d_hidden, result);
+              features.hidden, d_hidden);
       up->add_input_gradient(d_hidden, d_normed, rows);
     }
     ops::layer_norm_backward(z, block.norm2.weight, eps(), modulation2, d_normed, dz);
@@ -288,11 +327,15 @@ void CogVideoXGradients::block_backward(const Block& block, bool first, const Ke
 
   // Attention.
   const Tensor d_change = ops::gated(dz, {kept.table1, gate_chunk, text});
+  if (weights_) {
+    weights_->gate_together(Table::first, change.result, dz);
+    change.result = {};
+    weights_->by_inputs(index(BlockWeight::out), of_heads, columns_.gather(as_rows(d_change)));
+  }
   Tensor d_attention = product(back.out, d_change);
   if (out != nullptr) {
     const Tensor d_hidden = out->hidden_gradient(d_change, rows);
-    collect(*out, of_heads, {columns_.to_columns(as_rows(d_change))}, change.hidden, d_hidden,
-            result);
+    collect(*out, of_heads, {columns_.to_columns(as_rows(d_change))}, change.hidden, d_hidden);
     out->add_input_gradient(d_hidden, d_attention, rows);
   }
   ops::AttentionGradients gradients = ops::attention_backward(
@@ -304,21 +347,31 @@ void CogVideoXGradients::block_backward(const Block& block, bool first, const Ke
   const auto unrotated = [&](const Tensor& raw, const ops::HeadNorm& norm, Tensor& of_heads_) {
     const Shape shape{raw.shape(0), 1, 1, raw.shape(2), raw.shape(3)};
     Tensor view = of_heads_.reshape(shape);
+    Tensor of_norm = weights_ ? Tensor::empty(shape, raw.dtype(), device) : Tensor();
     ops::normalise_and_rotate_backward(raw.reshape(shape), norm, rotary_.cosines, rotary_.sines,
-                                       all_texts, view);
+                                       all_texts, view, weights_ ? &of_norm : nullptr);
+    if (weights_) {
+      weights_->head_norm(&norm == &block.query_norm, norm.eps, raw.reshape(shape), of_norm);
+    }
     return view.reshape({raw.shape(0), raw.shape(2) * raw.shape(3)});
   };
   const Tensor dq = unrotated(attended.raw_q, block.query_norm, gradients.q);
   const Tensor dk = unrotated(attended.raw_k, block.key_norm, gradients.k);
   const Tensor dv = gradients.v.reshape(dk.shape());
   attended = {};
+  if (weights_) {
+    const Tensor all_inputs = columns_.gather(as_rows(input));
+    weights_->by_outputs(index(BlockWeight::query), all_inputs, dq);
+    weights_->by_outputs(index(BlockWeight::key), all_inputs, dk);
+    weights_->by_outputs(index(BlockWeight::value), all_inputs, dv);
+  }
   const auto to_tokens = [&](const Tensor& x) { return columns_.to_tokens(x, d); };
   const bool adapted = query != nullptr || key_value != nullptr;
-  if (first && !adapted) return;
+  if (last_gradients && !adapted) return;
   const Tensor own_dq = to_tokens(dq).reshape({tokens, 1, d});
   const Tensor own_dkv = side_by_side(to_tokens(dk), to_tokens(dv)).reshape({tokens, 1, 2 * d});
   Tensor d_input;
-  if (!first) {
+  if (!last_gradients) {
     d_input = product(back.key_value, own_dkv);
     ops::add(d_input, product(back.query, own_dq));
   }
@@ -327,41 +380,64 @@ void CogVideoXGradients::block_backward(const Block& block, bool first, const Ke
                          const std::vector<Tensor>& of_parts) {
     if (adapter == nullptr) return;
     const Tensor d_hidden = adapter->hidden_gradient(own, rows);
-    collect(*adapter, input_columns, of_parts, hidden, d_hidden, result);
-    if (!first) adapter->add_input_gradient(d_hidden, d_input, rows);
+    collect(*adapter, input_columns, of_parts, hidden, d_hidden);
+    if (!last_gradients) adapter->add_input_gradient(d_hidden, d_input, rows);
   };
   adapt(query, q.hidden, own_dq, {dq});
   adapt(key_value, kv.hidden, own_dkv, {dk, dv});
-  if (first) return;
+  if (last_gradients) return;
+  if (weights_) {
+    weights_->norm_together(index(BlockWeight::norm1), block.norm1, eps(), kept.z, d_input,
+                            Table::first, kept.table1);
+    weights_->finish_block_together(number, time, back.modulation1, back.modulation2);
+  }
   ops::layer_norm_backward(kept.z, block.norm1.weight, eps(), modulation1, d_input, dz);
 }
 
-SampleGradient CogVideoXGradients::gradient_together(const TrainingSample& sample) {
-  SampleGradient result;
-  result.gradients.resize(targets_);
-  const Tensor time = model_.time_embedding(model_.embed(static_cast<double>(sample.timestep)));
+void CogVideoXGradients::input_gradients(const TrainingSample& sample, const Tensor& sinusoid,
+                                         const Tensor& dz) {
+  const Device device = model_.device();
+  const std::int64_t all_texts = placement_.all_text_tokens();
+  const Tensor d = columns_.to_columns(as_rows(dz));
+  weights_->by_outputs(table_->index(OuterWeight::text),
+                       weights_->text().gather(as_rows(sample.text.on(device))),
+                       d.rows(0, all_texts));
+  const Tensor latents = sample.latents.on(device);
+  weights_->by_outputs(table_->index(OuterWeight::patch),
+                       weights_->video().gather(as_rows(model_.input_patches({&latents, 1}, {}))),
+                       d.rows(all_texts, d.shape(0) - all_texts));
+  const Tensor hidden = model_.time1_.with_all_rows(sinusoid);
+  weights_->finish_time(sinusoid, hidden, model_.time2_.with_all_rows(ops::silu(hidden)),
+                        model_.time2_backward_);
+}
+
+ops::ExactSum CogVideoXGradients::gradient_together(const TrainingSample& sample,
+                                                    const TakeGradient& take) {
+  take_ = &take;
+  squares_ = {};
+  if (weights_) weights_->begin(take);
+  const Tensor sinusoid = model_.embed(static_cast<double>(sample.timestep));
+  const Tensor time = model_.time_embedding(sinusoid);
   std::vector<Kept> kept;
   Tensor dz;
   {
     const Tensor z = forward(sample, time, kept);
-    dz = output_gradient(sample, time, z, result);
+    dz = output_gradient(sample, time, z);
   }
   for (std::size_t i = model_.blocks_.size(); i-- > 0;) {
     interruption_point();
     const trace::Mark mark(&trace::Recorder::layer, static_cast<int>(i));
     const trace::Scope scope(trace::spans::transformer_block);
-    block_backward(model_.blocks_[i], i == 0, kept[i], dz, result);
+    block_backward(static_cast<std::int64_t>(i), kept[i], time, dz);
     kept.pop_back();
   }
-  return result;
+  if (weights_) input_gradients(sample, sinusoid, dz);
+  return squares_;
 }
 
-std::vector<BlockAdapters> CogVideoXTrainable::make_adapters(const CogVideoXConfig& config,
-                                                             DType dtype, const Checkpoint& weights,
-                                                             const LoraShape& lora) {
-  const std::int64_t d = config.channels();
-  std::vector<BlockAdapters> blocks(static_cast<std::size_t>(config.layers));
-  std::size_t known = 0;
+std::vector<BlockAdapters> CogVideoXTrainable::make_adapters(const LoraShape& lora) {
+  const std::int64_t d = config_.channels();
+  std::vector<BlockAdapters> blocks(static_cast<std::size_t>(config_.layers));
   for (std::size_t i = 0; i < blocks.size(); ++i) {
     const auto adapter = [&](const std::vector<std::string>& names, std::int64_t in,
                              std::int64_t out) -> const Adapter* {
@@ -373,11 +449,14 @@ std::vector<BlockAdapters> CogVideoXTrainable::make_adapters(const CogVideoXConf
         });
         if (!chosen) continue;
         parts.back() = static_cast<int>(targets_.size());
-        targets_.push_back({fmt::format("transformer_blocks.{}.{}", i, name), in, out});
+        const LoraTarget& target = targets_.emplace_back(
+            LoraTarget{fmt::format("transformer_blocks.{}.{}", i, name), in, out});
+        lora_matrices_.push_back({target.module + ".lora_A", lora.rank, in});
+        lora_matrices_.push_back({target.module + ".lora_B", lora.rank, out});
       }
       if (std::ranges::count(parts, -1) == std::ssize(parts)) return nullptr;
-      adapters_.push_back(std::make_unique<Adapter>(parts, in, out, lora.rank, lora.factor, dtype,
-                                                    weights.device(), weights.numerics()));
+      adapters_.push_back(std::make_unique<Adapter>(parts, in, out, lora.rank, lora.factor, dtype_,
+                                                    checkpoint_.device(), checkpoint_.numerics()));
       return adapters_.back().get();
     };
     BlockAdapters& block = blocks[i];
@@ -386,9 +465,8 @@ std::vector<BlockAdapters> CogVideoXTrainable::make_adapters(const CogVideoXConf
     block.out = adapter({"attn1.to_out.0"}, d, d);
     block.up = adapter({"ff.net.0.proj"}, d, 4 * d);
     block.down = adapter({"ff.net.2"}, 4 * d, d);
-    known = targets_.size();
   }
-  require(known > 0, Status::usage,
+  require(!targets_.empty(), Status::usage,
           "lora.targets: no layer of the model ends with any of them, expected to_q, to_k, to_v, "
           "to_out.0, ff.net.0.proj or ff.net.2");
   return blocks;
@@ -396,20 +474,42 @@ std::vector<BlockAdapters> CogVideoXTrainable::make_adapters(const CogVideoXConf
 
 CogVideoXTrainable::CogVideoXTrainable(const Checkpoint& weights, const CogVideoXConfig& config,
                                        DType dtype, const WeightPlacement& placement,
-                                       const LoraShape& lora)
-    : model_(weights, config, dtype, placement, make_adapters(config, dtype, weights, lora)) {
+                                       const std::optional<LoraShape>& lora)
+    : checkpoint_(weights), config_(config), dtype_(dtype), placement_(placement) {
   require(!config.takes_image(), Status::usage,
           "model.path: found a model that begins from an image, expected one of text to video");
+  if (lora) {
+    model_.emplace(weights, config, dtype, placement, make_adapters(*lora));
+  } else {
+    weights_.emplace(config);
+    model_.emplace(weights, config, dtype, placement, std::span<const BlockAdapters>(), true);
+  }
 }
 
-void CogVideoXTrainable::set(std::span<const LoraValues> values) {
-  expect(values.size() == targets_.size(), "values of {} targets for {}", values.size(),
-         targets_.size());
-  for (const auto& adapter : adapters_) adapter->set(values);
+Tensor CogVideoXTrainable::initial(std::size_t matrix) const {
+  const TrainedMatrix& found = weights_->matrices()[matrix];
+  return checkpoint_.on(device().host())
+      .load(found.name, weights_->shape(matrix), DType::float32)
+      .reshape({found.rows, found.columns});
+}
+
+void CogVideoXTrainable::set_together(const MatrixValues& values) {
+  if (!weights_) {
+    const std::vector<Tensor> all = values(0, lora_matrices_.size());
+    std::vector<LoraValues> of_targets;
+    for (std::size_t i = 0; i < all.size(); i += 2) of_targets.push_back({all[i], all[i + 1]});
+    for (const auto& adapter : adapters_) adapter->set(of_targets);
+    return;
+  }
+  const PurposeScope purpose(Purpose::weights);
+  const Checkpoint trained = checkpoint_.with_values(
+      [&](const std::string& name) { return values(weights_->index(name), 1).front(); });
+  model_.reset();  // so that there is only one at a time
+  model_.emplace(trained, config_, dtype_, placement_, std::span<const BlockAdapters>(), true);
 }
 
 std::unique_ptr<Trainable::Prepared> CogVideoXTrainable::prepare(const DenoiseTask& task) const {
-  return std::make_unique<CogVideoXGradients>(model_, task, targets_.size());
+  return std::make_unique<CogVideoXGradients>(*model_, task, weights_ ? &*weights_ : nullptr);
 }
 
 }  // namespace reelmesh

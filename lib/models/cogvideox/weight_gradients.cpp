@@ -68,23 +68,23 @@ WeightGradients::WeightGradients(const TrainedWeights& weights, const CogVideoXC
   of_last_ = Tensor::zeros({2, own}, DType::float32, host_);
 }
 
-void WeightGradients::begin() {
-  gradients_.assign(weights_.matrices().size(), {});
+void WeightGradients::begin(const TakeGradient& take) {
+  take_ = &take;
   if (!host_.only_shapes) std::ranges::fill(of_time_.span<float>(), 0.0F);
 }
 
 void WeightGradients::by_outputs(std::size_t index, const Tensor& x, const Tensor& d) {
-  gradients_[index] = ops::token_products(x, d).on(host_);
-  gradients_[index + 1] = total(ops::token_sums(d, {}, 0).on(host_));
+  (*take_)(index, ops::token_products(d, x).on(host_));
+  (*take_)(index + 1, total(ops::token_sums(d, {}, 0).on(host_)));
 }
 
 void WeightGradients::by_inputs(std::size_t index, const Tensor& x, const Tensor& d) {
-  gradients_[index] = ops::token_products(d, x).on(host_);
-  set_own(index + 1, total(ops::token_sums(d, {}, 0).on(host_)));
+  (*take_)(index, ops::token_products(d, x).on(host_));
+  take_own(index + 1, total(ops::token_sums(d, {}, 0).on(host_)));
 }
 
-void WeightGradients::set_own(std::size_t index, const Tensor& whole) {
-  gradients_[index] = columns_of(whole, all_.own_columns(whole.shape(1)));
+void WeightGradients::take_own(std::size_t index, const Tensor& whole) {
+  (*take_)(index, columns_of(whole, all_.own_columns(whole.shape(1))));
 }
 
 std::int64_t WeightGradients::chunk_row(Table table, std::int64_t chunk) const {
@@ -126,8 +126,8 @@ void WeightGradients::norm_together(std::size_t index, const Affine& norm, float
       }
     }
   }
-  gradients_[index] = weight;
-  gradients_[index + 1] = bias;
+  (*take_)(index, weight);
+  (*take_)(index + 1, bias);
 }
 
 void WeightGradients::gate_together(Table table, const Tensor& change, const Tensor& d) {
@@ -173,17 +173,18 @@ void WeightGradients::modulation(std::size_t index, const Tensor& time, const Te
       backward.with_all_rows(row.to(time.dtype()).on(device_)).on(host_).to(DType::float32);
   const Tensor inputs = time.on(host_).to(DType::float32);
   const std::int64_t count = inputs.numel();
-  set_own(index + 1, row);
-  const Tensor& own = gradients_[index + 1];
-  Tensor& weight = gradients_[index];
-  weight = Tensor::empty({count, own.numel()}, DType::float32, host_);
-  if (host_.only_shapes) return;
-  for (std::int64_t i = 0; i < count; ++i) {
-    of_time_.data<float>()[i] += of_time.data<float>()[i];
-    const float x = inputs.data<float>()[i];
-    float* into = weight.data<float>() + i * own.numel();
-    for (std::int64_t c = 0; c < own.numel(); ++c) into[c] = x * own.data<float>()[c];
+  take_own(index + 1, row);
+  const TokenColumns::Range own = all_.own_columns(row.numel());
+  Tensor weight = Tensor::empty({own.count, count}, DType::float32, host_);
+  if (!host_.only_shapes) {
+    for (std::int64_t i = 0; i < count; ++i) of_time_.data<float>()[i] += of_time.data<float>()[i];
+    for (std::int64_t c = 0; c < own.count; ++c) {
+      const float d = row.data<float>()[own.begin + c];
+      float* into = weight.data<float>() + c * count;
+      for (std::int64_t i = 0; i < count; ++i) into[i] = inputs.data<float>()[i] * d;
+    }
   }
+  (*take_)(index, weight);
 }
 
 void WeightGradients::finish_block_together(std::int64_t block, const Tensor& time,
@@ -202,7 +203,7 @@ void WeightGradients::finish_block_together(std::int64_t block, const Tensor& ti
       sum.data<float>()[c % head_channels_] +=
           whole.data<float>()[(head_norms + i) * channels_ + c];
     }
-    set_own(norms[i / 2] + static_cast<std::size_t>(i % 2), sum);
+    take_own(norms[i / 2] + static_cast<std::size_t>(i % 2), sum);
   }
 }
 
@@ -219,13 +220,13 @@ void WeightGradients::finish_time(const Tensor& sinusoid, const Tensor& hidden,
     const std::size_t index = weights_.index(which);
     const std::int64_t in = x.numel(), out = d.numel();
     const TokenColumns::Range own = all_.own_columns(in);
-    set_own(index + 1, d.reshape({1, out}));
-    Tensor& weight = gradients_[index];
-    weight = Tensor::empty({out, own.count}, DType::float32, host_);
+    take_own(index + 1, d.reshape({1, out}));
+    Tensor weight = Tensor::empty({out, own.count}, DType::float32, host_);
     for (std::int64_t i = 0; i < weight.numel() && !host_.only_shapes; ++i) {
       weight.data<float>()[i] =
           d.data<float>()[i / own.count] * x.data<float>()[own.begin + i % own.count];
     }
+    (*take_)(index, weight);
   };
   Tensor d = of_time_.clone();
   Tensor activated = of_hidden.clone();

@@ -16,10 +16,8 @@ class WeightGradients {
   WeightGradients(const TrainedWeights& weights, const CogVideoXConfig& config,
                   const comm::Group& group, const Layout& text, const Layout& video, Device device);
 
-  /// Forgets the last sample.
-  void begin();
-  /// This rank's columns of all matrices; float32, on the host.
-  std::vector<Tensor> take() { return std::move(gradients_); }
+  /// Begins a sample, whose gradients go to `take`, which must outlive its last call.
+  void begin(const TakeGradient& take);
 
   const TokenColumns& all_tokens() const { return all_; }
   const TokenColumns& text() const { return text_; }
@@ -57,7 +55,8 @@ class WeightGradients {
   Tensor& chunk_sums(Table table) { return table == Table::last ? of_last_ : of_block_; }
   std::int64_t chunk_row(Table table, std::int64_t chunk) const;
   Tensor whole_together(const Tensor& own) const;
-  void set_own(std::size_t index, const Tensor& whole);
+  /// Takes this rank's part of a vector [1, column].
+  void take_own(std::size_t index, const Tensor& whole);
   void modulation(std::size_t index, const Tensor& time, const Tensor& table,
                   const ops::Linear& backward);
 
@@ -67,7 +66,7 @@ class WeightGradients {
   Device device_, host_;
   std::int64_t channels_, head_channels_, all_texts_;
   Tensor ones_, zeros_;  ///< [channel], on the device
-  std::vector<Tensor> gradients_;
+  const TakeGradient* take_ = nullptr;
   Tensor
       of_block_;    ///< [16, own channel]: two tables of 6 chunks; weights and biases of head norms
   Tensor of_last_;  ///< [2, own channel]

@@ -1,5 +1,6 @@
 #pragma once
 // The interface of a diffusion transformer that is being trained to the training loop.
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -19,6 +20,25 @@ struct LoraShape {
   double factor = 1;  ///< alpha / rank
 };
 
+/// A matrix that is trained: half of a LoRA (LoraValues), or a parameter of the model.
+struct TrainedMatrix {
+  std::string name;  ///< MODULE.lora_A or .lora_B; that of a parameter in checkpoints
+  std::int64_t rows = 0, columns = 0;
+  bool by_rows = false;  ///< ranks divide rows, not columns
+
+  std::int64_t divided() const { return by_rows ? rows : columns; }
+  /// The part that a rank has.
+  Box box(const TokenColumns& ranks, int rank) const {
+    const TokenColumns::Range range = ranks.columns(divided(), rank);
+    return by_rows ? Box{{range.begin, 0}, {range.count, columns}}
+                   : Box{{0, range.begin}, {rows, range.count}};
+  }
+};
+
+/// Matrices [first, first + count), whole: float32 [row, column] on the host. Collective over the
+/// ranks that have parts of them.
+using MatrixValues = std::function<std::vector<Tensor>(std::size_t first, std::size_t count)>;
+
 /// One clip of a training step.
 struct TrainingSample {
   std::int64_t timestep = 0;
@@ -28,12 +48,9 @@ struct TrainingSample {
   Tensor text;  ///< [token, 1, channel] of the model's type: this rank's tokens
 };
 
-/// What a step gives of one clip.
-struct SampleGradient {
-  ops::ExactSum squares;  ///< of prediction − target over this rank's box
-  /// Of each target, of the mean of the squares over all elements: this rank's columns.
-  std::vector<LoraValues> gradients;
-};
+/// Takes the gradient of a matrix: of the mean of the squares over all elements; this rank's part,
+/// float32 on the host. Called once for each matrix, in any order.
+using TakeGradient = std::function<void(std::size_t matrix, const Tensor& gradient)>;
 
 class Trainable {
  public:
@@ -44,9 +61,10 @@ class Trainable {
     Prepared() = default;
     Prepared(const Prepared&) = delete;
     Prepared& operator=(const Prepared&) = delete;
-    /// Collective over the group.
-    virtual SampleGradient gradient_together(const TrainingSample& sample) = 0;
-    /// Which columns of the gradients each rank of the group has.
+    /// → squares of prediction − target over this rank's box. Collective over the group.
+    virtual ops::ExactSum gradient_together(const TrainingSample& sample,
+                                            const TakeGradient& take) = 0;
+    /// Which part of the gradients each rank of the group has.
     virtual const TokenColumns& columns() const = 0;
   };
 
@@ -56,11 +74,17 @@ class Trainable {
   Trainable& operator=(const Trainable&) = delete;
 
   virtual Device device() const = 0;
-  /// In the order of the model's layers.
+  /// What is trained, in the order of the model's layers.
+  virtual const std::vector<TrainedMatrix>& matrices() const = 0;
+  /// The layers that get a LoRA, each with two matrices: A, and B transposed. None if the model's
+  /// own parameters are trained.
   virtual const std::vector<LoraTarget>& targets() const = 0;
-  /// What the targets compute with from now on: all columns. Must be called before
-  /// gradient_together().
-  virtual void set(std::span<const LoraValues> values) = 0;
+  /// A parameter's value in the checkpoint: float32 [row, column] on the host. Not of a LoRA.
+  virtual Tensor initial(std::size_t matrix) const = 0;
+  /// A parameter's shape in checkpoints, of the elements of its matrix. Not of a LoRA.
+  virtual const Shape& stored_shape(std::size_t matrix) const = 0;
+  /// What the model computes with from now on. Must be called before gradient_together().
+  virtual void set_together(const MatrixValues& values) = 0;
   /// task.branches is 1. The model must outlive the result. Collective over task.group.
   virtual std::unique_ptr<Prepared> prepare(const DenoiseTask& task) const = 0;
 };

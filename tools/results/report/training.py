@@ -92,7 +92,7 @@ class Training:
         return self.values[name][_is_finite(self.values[name])]
 
     def _lora(self):
-        options, path = self._job.options, training.lora_of(self._job.folder)
+        options, path = self._job.options, training.trained_of(self._job.folder)
         rank = _whole(options.get("lora.rank"))
         alpha = _number(options.get("lora.alpha"))
         found = path.is_file()

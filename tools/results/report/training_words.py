@@ -34,6 +34,11 @@ def in_words(found):
         epochs = ("" if found["epochs"] is None else
                   f', each used {plain(found["epochs"])} times on average')
         yield "samples", f'{number(samples["count"])} encoded{epochs}'
+    if found["method"] == "full":
+        yield "trained", "all weights of the transformer"
+        yield "file", (f'{lora["file"]}, {size(lora["bytes"])}' if lora["file"] else
+                       "no transformer has been written yet")
+        return
     alpha = f', alpha {plain(lora["alpha"])}' if lora["alpha"] is not None else ""
     yield "LoRA", (f'rank {lora["rank"] if lora["rank"] is not None else "?"}{alpha}, of '
                    f'{", ".join(lora["targets"]) or "?"}')
