@@ -184,12 +184,34 @@ def drawn_sample(pipeline, mean, std, number):
     dropped = bool(torch.rand(1, generator=generator) < SETTINGS["caption_dropout"])
     posterior = torch.randn(mean[which].shape, generator=generator)
     noise = torch.randn(mean[which].shape, generator=generator)
-    x0 = (mean[which] + std[which] * posterior) * pipeline.vae.config.scaling_factor
+    return which, *padded(pipeline, mean[which] + std[which] * posterior, noise, generator), timestep, dropped
+
+
+def padded(pipeline, latents, noise, generator):
+    """Scaled latents, and noise, both with padding."""
+    x0 = latents * pipeline.vae.config.scaling_factor
     padding = x0.shape[0] % (pipeline.transformer.config.patch_size_t or 1)
     if padding:
         x0 = torch.cat([x0[:1]] * padding + [x0])
         noise = torch.cat([torch.randn((padding, *noise.shape[1:]), generator=generator), noise])
-    return which, x0, noise, timestep, dropped
+    return x0, noise
+
+
+def validation(pipeline, mean, text):
+    """The mean loss of the first clips, with the means of their posteriors, at each of four timesteps."""
+    losses = []
+    for quarter in range(4):
+        timestep, of_clips = torch.tensor([125 + 250 * quarter]), []
+        for clip in range(min(4, SAMPLES)):
+            generator = torch.Generator().manual_seed(SETTINGS["seed"] + 2**31 + 4 * clip + quarter)
+            x0, noise = padded(pipeline, mean[clip], torch.randn(mean[clip].shape, generator=generator), generator)
+            x = pipeline.scheduler.add_noise(x0[None], noise[None], timestep)
+            v = pipeline.scheduler.get_velocity(x0[None], noise[None], timestep)
+            with torch.no_grad():
+                out = call(pipeline, x, text[TEXTS[clip]][None], timestep)
+            of_clips.append(losses_of(out, v).item())
+        losses.append(sum(of_clips) / len(of_clips))
+    return losses
 
 
 def weighted_losses(scheduler, out, x, x0, timesteps):
@@ -200,8 +222,8 @@ def weighted_losses(scheduler, out, x, x0, timesteps):
 
 
 def train(checkpoints, loras, case, seed, loss_of):
-    """The data, a row of figures per step, and the LoRA after the last. loss_of(scheduler, out, x, x0, v,
-    timesteps) → of each sample"""
+    """The data, a row of figures per step, the validation before the first and after the last step, and what is
+    trained after the last. loss_of(scheduler, out, x, x0, v, timesteps) → of each sample"""
     pipeline, parameters, kind = pipeline_of(checkpoints, case, loras)
     scheduler = pipeline.scheduler
     text = embeddings_of(checkpoints, kind)
@@ -211,7 +233,7 @@ def train(checkpoints, loras, case, seed, loss_of):
         eps=SETTINGS["epsilon"], weight_decay=SETTINGS["weight_decay"], foreach=False)
     rates = get_scheduler(SETTINGS["schedule"], optimizer, num_warmup_steps=SETTINGS["warmup"],
                           num_training_steps=SETTINGS["steps"])
-    rows = []
+    rows, validated = [], [validation(pipeline, mean, text)]
     for step in range(SETTINGS["steps"]):
         batch = SETTINGS["batch"]
         samples = [drawn_sample(pipeline, mean, std, step * batch + place) for place in range(batch)]
@@ -220,16 +242,20 @@ def train(checkpoints, loras, case, seed, loss_of):
         x = scheduler.add_noise(x0, noise, timesteps)
         v = scheduler.get_velocity(x0, noise, timesteps)
         context = torch.stack([text[EMPTY_TEXT if d else TEXTS[w]] for w, d in zip(which, dropped)])
-        loss = loss_of(scheduler, call(pipeline, x, context, timesteps), x, x0, v, timesteps).mean()
+        losses = loss_of(scheduler, call(pipeline, x, context, timesteps), x, x0, v, timesteps)
+        loss = losses.mean()
         loss.backward()
         norm = norm_of(parameters)
         torch.nn.utils.clip_grad_norm_(parameters.values(), SETTINGS["clip"])
         rows.append({"samples": list(which), "timesteps": timesteps.tolist(), "dropped": list(dropped),
-                     "loss": loss.item(), "gradient_norm": norm, "learning_rate": rates.get_last_lr()[0]})
+                     "loss": loss.item(), "sample_losses": losses.tolist(), "gradient_norm": norm,
+                     "learning_rate": rates.get_last_lr()[0]})
         optimizer.step()
         rates.step()
         optimizer.zero_grad()
-    return {"latent_mean": mean, "latent_std": std}, rows, {k: p.detach().clone() for k, p in parameters.items()}
+    validated.append(validation(pipeline, mean, text))
+    return ({"latent_mean": mean, "latent_std": std}, rows, validated,
+            {k: p.detach().clone() for k, p in parameters.items()})
 
 
 def largest_difference(a, b, start):
@@ -240,8 +266,9 @@ def largest_difference(a, b, start):
 
 def ten_steps(checkpoints, loras, name, case, seed):
     """Tensors and figures of a case of TEN_STEPS."""
-    tensors, rows, final = train(checkpoints, loras, case, seed, lambda _s, out, _x, _x0, v, _t: losses_of(out, v))
-    _, weighted, weighted_final = train(
+    tensors, rows, validated, final = train(
+        checkpoints, loras, case, seed, lambda _s, out, _x, _x0, v, _t: losses_of(out, v))
+    _, weighted, _, weighted_final = train(
         checkpoints, loras, case, seed, lambda s, out, x, x0, _v, t: weighted_losses(s, out, x, x0, t))
     start = loras[case["lora"]]
     assert any(row["gradient_norm"] > SETTINGS["clip"] for row in rows)
@@ -256,21 +283,22 @@ def ten_steps(checkpoints, loras, name, case, seed):
     tensors |= {f"final.{key}": value for key, value in final.items()}
     kind = LORAS[case["lora"]][0]
     facts = {"kind": kind, "lora": f"{case['lora']}_lora.safetensors", "texts": TEXTS, "empty_text": EMPTY_TEXT,
-             **SETTINGS, "steps_done": rows, "weighted_loss_of_first_step": weighted[0]["loss"],
-             "weighted_difference": difference}
+             **SETTINGS, "steps_done": rows, "validation": validated,
+             "weighted_loss_of_first_step": weighted[0]["loss"], "weighted_difference": difference}
     return tensors, facts
 
 
 def ten_steps_of_all(checkpoints, case, seed):
     """Tensors and figures of a case of ALL_STEPS."""
     start = {name: p.detach().clone() for name, p in with_all_weights(checkpoints, case["kind"])[1].items()}
-    tensors, rows, final = train(checkpoints, {}, case, seed, lambda _s, out, _x, _x0, v, _t: losses_of(out, v))
+    tensors, rows, validated, final = train(
+        checkpoints, {}, case, seed, lambda _s, out, _x, _x0, v, _t: losses_of(out, v))
     tensors |= {f"change.{name}": kept(value - start[name]) for name, value in final.items()}
     change = max(float((final[name] - start[name]).abs().max()) for name in final)
     for row in rows:
         print(f"all weights of {case['kind']}: loss {row['loss']:.9f}, gradient norm {row['gradient_norm']:.4f}")
     return tensors, {"kind": case["kind"], "texts": TEXTS, "empty_text": EMPTY_TEXT, **SETTINGS, "steps_done": rows,
-                     "largest_change": change}
+                     "validation": validated, "largest_change": change}
 
 
 def main():

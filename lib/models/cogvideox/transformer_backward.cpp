@@ -71,6 +71,7 @@ class CogVideoXGradients final : public Trainable::Prepared {
 
   const TokenColumns& columns() const override { return columns_; }
   ops::ExactSum gradient_together(const TrainingSample& sample, const TakeGradient& take) override;
+  ops::ExactSum squares_together(const TrainingSample& sample) override;
 
  private:
   using Block = CogVideoXTransformer::Block;
@@ -95,8 +96,16 @@ class CogVideoXGradients final : public Trainable::Prepared {
     return columns.reshape({columns.shape(0), 1, columns.shape(1) / channels, channels});
   }
 
-  Tensor forward(const TrainingSample& sample, const Tensor& time, std::vector<Kept>& kept) const;
+  // What output_gradient() needs of the prediction.
+  struct Predicted {
+    Tensor video, normed, modulated, table;
+    Tensor d;  // of the mean of the squares: float32 on the host
+  };
+
+  // kept: may be null.
+  Tensor forward(const TrainingSample& sample, const Tensor& time, std::vector<Kept>* kept) const;
   // Adds up the squares.
+  Predicted predict(const TrainingSample& sample, const Tensor& time, const Tensor& z);
   Tensor output_gradient(const TrainingSample& sample, const Tensor& time, const Tensor& z);
   Attended attend_again(const Tensor& q, const Tensor& keys_values) const;
   void block_backward(std::int64_t number, const Kept& kept, const Tensor& time, Tensor& dz);
@@ -120,7 +129,7 @@ class CogVideoXGradients final : public Trainable::Prepared {
 
 // → the tokens after the last block.
 Tensor CogVideoXGradients::forward(const TrainingSample& sample, const Tensor& time,
-                                   std::vector<Kept>& kept) const {
+                                   std::vector<Kept>* kept) const {
   const Device device = model_.device();
   const Tensor latents = sample.latents.on(device);
   Tensor z =
@@ -138,19 +147,21 @@ Tensor CogVideoXGradients::forward(const TrainingSample& sample, const Tensor& t
                                 {input.table, shift_chunk, scale_chunk, first_tokens()},
                                 input.tokens);
     }
-    Kept& block = kept.emplace_back();
-    block.z = z.clone();
-    block.table1 = input.table;
+    Kept* block = kept == nullptr ? nullptr : &kept->emplace_back();
+    if (block != nullptr) {
+      block->z = z.clone();
+      block->table1 = input.table;
+    }
     const Block* next = i + 1 < blocks.size() ? &blocks[i + 1] : nullptr;
-    input = model_.run_block(blocks[i], next, placement_, z, input, time, &block.table2);
+    Tensor* second_table = block == nullptr ? nullptr : &block->table2;
+    input = model_.run_block(blocks[i], next, placement_, z, input, time, second_table);
   }
   return z;
 }
 
-// Computes the prediction from the last block's tokens, adds up its squared error and → the
-// gradient of these tokens; that of the text is zero, since only the video's are used.
-Tensor CogVideoXGradients::output_gradient(const TrainingSample& sample, const Tensor& time,
-                                           const Tensor& z) {
+// Computes the prediction from the last block's tokens, and adds up its squared error.
+CogVideoXGradients::Predicted CogVideoXGradients::predict(const TrainingSample& sample,
+                                                          const Tensor& time, const Tensor& z) {
   const Device device = model_.device(), host = device.host();
   const std::int64_t tokens = z.shape(0) - texts(), all_video = placement_.all_video_tokens();
   const Tensor video = z.rows(texts(), tokens);
@@ -172,15 +183,27 @@ Tensor CogVideoXGradients::output_gradient(const TrainingSample& sample, const T
     const auto factor = static_cast<float>(2.0 / static_cast<double>(all_video * size));
     float* out = d.data<float>();
     for (std::int64_t token = 0; token < tokens; ++token) {
-      double squares = 0;
+      double of_token = 0;
       for (std::int64_t i = token * size; i < (token + 1) * size; ++i) {
         const float difference = out[i] - target.data<float>()[i];
-        squares += double{difference} * double{difference};
+        of_token += double{difference} * double{difference};
         out[i] = factor * difference;
       }
-      squares_.add(squares);
+      squares_.add(of_token);
     }
   }
+  return {video, normed, modulated, table, d};
+}
+
+// → the gradient of the last block's tokens; that of the text is zero, since only the video's are
+// used.
+Tensor CogVideoXGradients::output_gradient(const TrainingSample& sample, const Tensor& time,
+                                           const Tensor& z) {
+  const auto [video, normed, modulated, table, d] = predict(sample, time, z);
+  const Device device = model_.device();
+  const std::int64_t tokens = video.shape(0), all_video = placement_.all_video_tokens();
+  const Affine &norm_final = model_.norm_final_, &norm_out = model_.norm_out_;
+  const ops::Modulation modulation{table, 0, 1, {}};
   const Tensor d_features = d.to(z.dtype()).on(device);
   const Tensor d_modulated = model_.out_backward_(d_features, ops::Activation::none, all_video);
   Tensor d_normed = Tensor::zeros(normed.shape(), normed.dtype(), device);
@@ -421,7 +444,7 @@ ops::ExactSum CogVideoXGradients::gradient_together(const TrainingSample& sample
   std::vector<Kept> kept;
   Tensor dz;
   {
-    const Tensor z = forward(sample, time, kept);
+    const Tensor z = forward(sample, time, &kept);
     dz = output_gradient(sample, time, z);
   }
   for (std::size_t i = model_.blocks_.size(); i-- > 0;) {
@@ -432,6 +455,13 @@ ops::ExactSum CogVideoXGradients::gradient_together(const TrainingSample& sample
     kept.pop_back();
   }
   if (weights_) input_gradients(sample, sinusoid, dz);
+  return squares_;
+}
+
+ops::ExactSum CogVideoXGradients::squares_together(const TrainingSample& sample) {
+  squares_ = {};
+  const Tensor time = model_.time_embedding(model_.embed(static_cast<double>(sample.timestep)));
+  predict(sample, time, forward(sample, time, nullptr));
   return squares_;
 }
 

@@ -64,6 +64,8 @@ class Trainable {
     /// → squares of prediction − target over this rank's box. Collective over the group.
     virtual ops::ExactSum gradient_together(const TrainingSample& sample,
                                             const TakeGradient& take) = 0;
+    /// The squares alone, with the same bits, by a forward pass. Collective over the group.
+    virtual ops::ExactSum squares_together(const TrainingSample& sample) = 0;
     /// Which part of the gradients each rank of the group has.
     virtual const TokenColumns& columns() const = 0;
   };
