@@ -34,10 +34,10 @@ Status plan_command(int argc, const char* const* argv) {
   };
   if (job.train) {
     const train::Samples samples =
-        train::plan_samples(job, conditions, train::listed_samples(job.train->data));
+        train::plan_samples(job, conditions, train::listed_samples(job.train->data),
+                            train::listed_validation(job.train->data));
     require_fit(samples.clips, samples.planned, conditions);
-    return print(samples.planned, describe_training(samples.planned, std::ssize(samples.usable)),
-                 {});
+    return print(samples.planned, describe_training(samples.planned, samples.learned), {});
   }
   const JobPlan planned = plan_job(job, conditions, probe_inputs(job));
   require_fit(job, planned, conditions);

@@ -128,6 +128,10 @@ std::vector<Option> data_options() {
        "file_name), relative to the folder of the file, and prompt (or text); or a folder with "
        "metadata.csv, metadata.jsonl, prompts.txt and videos.txt, or a .txt file beside each video",
        nullptr, Effect::clips, set_path<&DataSettings::path>},
+      {"data.validation", "PATH",
+       "clips for train.validate-every that are not learned from, as data.path [default: the first "
+       "four of data.path, which are]",
+       nullptr, Effect::no_bits, set_path<&DataSettings::validation>},
       format_option<&DataSettings::height, &ClipSettings::height>(
           "data.height", "PIXELS", "size of clips, {limits} [default: the checkpoint's]"),
       format_option<&DataSettings::width, &ClipSettings::width>(
@@ -257,6 +261,10 @@ std::vector<Option> train_options() {
        "steps after which the LoRA and the state of the training are saved, 0 to 100000000; 0: as "
        "restart.every says",
        "0", Effect::no_bits, set_integer<&T::save_every, 0, max_steps>},
+      {"train.validate-every", "N",
+       "steps after which, and before the first and after the last, the loss of fixed clips, "
+       "timesteps and noise is computed without learning from it, 0 to 100000000; 0: never",
+       "0", Effect::no_bits, set_integer<&T::validate_every, 0, max_steps>},
       changes_bits<&T::reproducible>(
           "train.reproducible", "YES|NO",
           "gradients are added in the order of the clips, with the same bits on any number of "

@@ -14,6 +14,8 @@ namespace reelmesh {
 /// [data]: the clips to learn from.
 struct DataSettings {
   std::filesystem::path path;  ///< a list (.jsonl, .csv) or a folder
+  /// The same of clips that only validate; empty: the first of `path`.
+  std::filesystem::path validation;
   // As clips are trained; unset: those of the model.
   std::optional<std::int64_t> height, width, frames;
   std::optional<double> fps;    ///< frames are chosen to have this rate; unset: each video's own
@@ -55,6 +57,7 @@ struct TrainSettings {
   double caption_dropout = 0;        ///< probability of an empty caption
   bool samples_posterior = true;     ///< latents are drawn from the posterior, or are its mean
   std::int64_t save_every = 0;       ///< steps between saved states; 0: as [restart] says
+  std::int64_t validate_every = 0;   ///< steps between validations; 0: none
   bool reproducible = true;          ///< the same bits for every layout
 };
 

@@ -17,7 +17,7 @@ struct Name {
   std::optional<Product> product = std::nullopt;  // jobs that write it; empty: all
 };
 
-constexpr std::array<Name, 18> names{
+constexpr std::array<Name, 20> names{
     {{"", ".lock", JobFile::lock, false},
      {"", "job.h5", JobFile::index, true},
      {"", "trace.h5", JobFile::result, true},
@@ -29,6 +29,8 @@ constexpr std::array<Name, 18> names{
       Product::training},
      {"cache", "#.h5", JobFile::cache, true, Product::training},
      {"cache", "#.text.h5", JobFile::cache, true, Product::training},
+     {"cache", "#.validation.h5", JobFile::cache, true, Product::training},
+     {"cache", "#.validation.text.h5", JobFile::cache, true, Product::training},
      {"cache", "empty.h5", JobFile::cache, true, Product::training},
      {"clips", "#.h5", JobFile::result, true, Product::clips},
      {"restart", "#.h5", JobFile::restart, true, Product::clips},

@@ -92,14 +92,20 @@ void require_fingerprint(const CachedSample& expected, const std::string& found,
       expected.path.string(), for_message(found), for_message(wanted));
 }
 
-}  // namespace
-
-std::filesystem::path sample_path(const std::filesystem::path& cache, std::int64_t index) {
-  return cache / fmt::format("{:06}.h5", index);
+std::string_view in_name(SampleUse use) {
+  return use == SampleUse::validation ? ".validation" : "";
 }
 
-std::filesystem::path sample_text_path(const std::filesystem::path& cache, std::int64_t index) {
-  return cache / fmt::format("{:06}.text.h5", index);
+}  // namespace
+
+std::filesystem::path sample_path(const std::filesystem::path& cache, std::int64_t index,
+                                  SampleUse use) {
+  return cache / fmt::format("{:06}{}.h5", index, in_name(use));
+}
+
+std::filesystem::path sample_text_path(const std::filesystem::path& cache, std::int64_t index,
+                                       SampleUse use) {
+  return cache / fmt::format("{:06}{}.text.h5", index, in_name(use));
 }
 
 std::filesystem::path empty_caption_path(const std::filesystem::path& cache) {

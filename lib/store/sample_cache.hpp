@@ -53,10 +53,16 @@ struct CachedSample {
   SampleShapes shapes;
 };
 
-/// CACHE/000007.h5: latents and prompt_embeds
-std::filesystem::path sample_path(const std::filesystem::path& cache, std::int64_t index);
-/// CACHE/000007.text.h5: prompt_embeds alone, until the video is encoded, too
-std::filesystem::path sample_text_path(const std::filesystem::path& cache, std::int64_t index);
+/// What a sample is for.
+enum class SampleUse { training, validation };
+
+/// CACHE/000007.h5, or CACHE/000007.validation.h5: latents and prompt_embeds
+std::filesystem::path sample_path(const std::filesystem::path& cache, std::int64_t index,
+                                  SampleUse use = SampleUse::training);
+/// CACHE/000007.text.h5, or CACHE/000007.validation.text.h5: prompt_embeds alone, until the video
+/// is encoded, too
+std::filesystem::path sample_text_path(const std::filesystem::path& cache, std::int64_t index,
+                                       SampleUse use = SampleUse::training);
 /// CACHE/empty.h5: prompt_embeds of the empty caption
 std::filesystem::path empty_caption_path(const std::filesystem::path& cache);
 

@@ -229,7 +229,7 @@ std::vector<DataSample> read_pairs(const path& folder) {
   return samples;
 }
 
-std::vector<DataSample> read_folder(const path& folder) {
+std::vector<DataSample> read_folder(const path& folder, const char* option) {
   const auto has = [&](std::string_view name) { return std::filesystem::exists(folder / name); };
   std::vector<std::string> found;
   for (const char* name : {"metadata.csv", "metadata.jsonl"}) {
@@ -245,55 +245,57 @@ std::vector<DataSample> read_folder(const path& folder) {
       "one of metadata.csv, metadata.jsonl, and {} with {}, or pairs such as a.mp4 and "
       "a.txt",
       fmt::join(prompt_lists, " or "), video_list);
-  require(found.size() <= 1, Status::data, "data.path: found {} in {}, expected {}",
+  require(found.size() <= 1, Status::data, "{}: found {} in {}, expected {}", option,
           fmt::join(found, " and "), folder.string(), expected);
   require(prompts.has_value() == has(video_list), Status::data,
-          "data.path: found {} alone in {}, expected {}",
+          "{}: found {} alone in {}, expected {}", option,
           prompts ? prompts->filename().string() : video_list, folder.string(), expected);
   if (prompts) return read_two_lists(*prompts, folder / video_list);
   if (has("metadata.csv")) return read_csv(folder / "metadata.csv");
   if (has("metadata.jsonl")) return read_json_lines(folder / "metadata.jsonl");
   std::vector<DataSample> samples = read_pairs(folder);
-  require(!samples.empty(), Status::data, "data.path: found no list of videos in {}, expected {}",
+  require(!samples.empty(), Status::data, "{}: found no list of videos in {}, expected {}", option,
           folder.string(), expected);
   return samples;
 }
 
-std::vector<DataSample> read_path(const path& data) {
+std::vector<DataSample> read_path(const path& data, const char* option) {
   std::error_code error;
   const auto status = std::filesystem::status(data, error);
-  require(std::filesystem::exists(status), Status::no_input, "data.path: '{}' not found",
+  require(std::filesystem::exists(status), Status::no_input, "{}: '{}' not found", option,
           data.string());
   if (std::filesystem::is_directory(status)) {
     try {
-      return read_folder(data);
+      return read_folder(data, option);
     } catch (const std::filesystem::filesystem_error& failure) {
-      fail(Status::io, "data.path: {}: {}", data.string(), failure.code().message());
+      fail(Status::io, "{}: {}: {}", option, data.string(), failure.code().message());
     }
   }
   const std::string extension = lower_case(data.extension().string());
   if (extension == ".jsonl") return read_json_lines(data);
   if (extension == ".json") return read_json_list(data);
   if (extension == ".csv") return read_csv(data);
-  fail(Status::usage, "data.path: found '{}', expected a folder or a file .jsonl, .json or .csv",
+  fail(Status::usage, "{}: found '{}', expected a folder or a file .jsonl, .json or .csv", option,
        data.string());
 }
 
 }  // namespace
 
-std::vector<DataSample> read_data(const DataSettings& settings) {
-  std::vector<DataSample> samples = read_path(settings.path);
+std::vector<DataSample> read_data(const DataSettings& settings, const DataList& list) {
+  const path& data = settings.*list.path;
+  std::vector<DataSample> samples = read_path(data, list.option);
   const std::int64_t count = std::ssize(samples);
   require(count > 0 && count <= max_samples, Status::data,
-          "data.path: found {} videos in {}, expected 1 to {}", count, settings.path.string(),
+          "{}: found {} videos in {}, expected 1 to {}", list.option, count, data.string(),
           max_samples);
   return samples;
 }
 
-std::vector<DataSample> read_data_together(const comm::Group& world, const DataSettings& settings) {
+std::vector<DataSample> read_data_together(const comm::Group& world, const DataSettings& settings,
+                                           const DataList& list) {
   std::vector<std::string> texts;  // three of each sample, on the first rank
   comm::run_on_first_rank(world, [&] {
-    for (const DataSample& sample : read_data(settings)) {
+    for (const DataSample& sample : read_data(settings, list)) {
       texts.insert(texts.end(), {sample.video.string(), sample.prompt, sample.where});
     }
   });

@@ -9,6 +9,14 @@
 
 namespace reelmesh {
 
+/// An option of [data] that names videos with prompts.
+struct DataList {
+  const char* option;
+  std::filesystem::path DataSettings::*path;
+};
+inline constexpr DataList learned_clips{"data.path", &DataSettings::path};
+inline constexpr DataList validation_clips{"data.validation", &DataSettings::validation};
+
 /// One video and its prompt. The file need not exist (check_data, train/frames.hpp).
 struct DataSample {
   std::filesystem::path video;
@@ -16,7 +24,7 @@ struct DataSample {
   std::string where;  ///< for messages: "clips.jsonl:3"
 };
 
-/// The samples of data.path, in its order. It is one of:
+/// The samples of a list, by default of data.path, in its order. It is one of:
 ///
 /// - a list: a .jsonl file with a JSON object a line, a .json file with an array of objects, or a
 ///   .csv file (RFC 4180) whose first record names the columns. The video is the first of `video`,
@@ -27,12 +35,14 @@ struct DataSample {
 /// - a folder without these, in which each a.mp4, or file of another type that lib/media reads, has
 ///   its prompt in a.txt. Sorted by name; subfolders and names that begin with '.' are ignored.
 ///
-/// Throws Error(no_input) if data.path is missing, Error(usage) for a file of another type,
+/// Throws Error(no_input) if it is missing, Error(usage) for a file of another type,
 /// Error(data) naming file and line if a video or prompt is missing or is not valid text, or the
 /// folder has none or several of these.
-std::vector<DataSample> read_data(const DataSettings& settings);
+std::vector<DataSample> read_data(const DataSettings& settings,
+                                  const DataList& list = learned_clips);
 
 /// The same, read by the first rank, on all ranks. Collective.
-std::vector<DataSample> read_data_together(const comm::Group& world, const DataSettings& settings);
+std::vector<DataSample> read_data_together(const comm::Group& world, const DataSettings& settings,
+                                           const DataList& list = learned_clips);
 
 }  // namespace reelmesh

@@ -159,7 +159,7 @@ std::vector<std::int64_t> chosen_frames(double video_fps, std::int64_t video_fra
 
 std::vector<UsableSample> check_data(const comm::Group& world,
                                      const std::vector<DataSample>& samples, const VideoSize& size,
-                                     const DataSettings& settings) {
+                                     const DataSettings& settings, const DataList& list) {
   constexpr std::int64_t max_warnings = 20;
   const trace::Scope scope(trace::spans::check_inputs);
   const Videos videos(samples);
@@ -183,12 +183,12 @@ std::vector<UsableSample> check_data(const comm::Group& world,
     if (left_out == 1) first_problem = problem;
   }
   require(!usable.empty(), Status::data,
-          "data.path: none of the {} videos in {} can be used, expected at least one; the first: "
-          "{}",
-          samples.size(), settings.path.string(), first_problem);
+          "{}: none of the {} videos in {} can be used, expected at least one; the first: {}",
+          list.option, samples.size(), (settings.*list.path).string(), first_problem);
   if (left_out > max_warnings) {
-    log::warning("data.path: {} of {} videos in {} are left out, {} of them without a message",
-                 left_out, samples.size(), settings.path.string(), left_out - max_warnings);
+    log::warning("{}: {} of {} videos in {} are left out, {} of them without a message",
+                 list.option, left_out, samples.size(), (settings.*list.path).string(),
+                 left_out - max_warnings);
   }
   return usable;
 }

@@ -26,10 +26,11 @@ struct UsableSample {
 /// size.frames frames. The others are left out with a warning each, or only their number after the
 /// first 20. With settings.strict the first of them ends the job: Error(no_input) for a missing
 /// file, otherwise Error(data). Error(data) also if none is left. Collective; all ranks pass the
-/// same samples.
+/// same samples, of `list`.
 std::vector<UsableSample> check_data(const comm::Group& world,
                                      const std::vector<DataSample>& samples, const VideoSize& size,
-                                     const DataSettings& settings);
+                                     const DataSettings& settings,
+                                     const DataList& list = learned_clips);
 
 /// Bytes that read_frames() needs at its peak for whole frames, with its result and the decoder.
 std::int64_t reading_bytes(const UsableSample& sample, const VideoSize& size);

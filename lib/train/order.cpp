@@ -17,6 +17,24 @@ Box frames_between(Box box, std::int64_t begin, std::int64_t end) {
   return box;
 }
 
+// Noise of latents that have `padding` more frames in front, for which it is drawn afterwards.
+Tensor draw_noise(TorchGenerator& generator, const Shape& latents, std::int64_t padding,
+                  const Box& box) {
+  expect(latents.size() == 4 && box.offset.size() == 4 && padding >= 0 && box.offset[0] >= 0 &&
+             box.end(0) <= padding + latents[0],
+         "noise of shape {} with {} frames of padding, box {}", latents, padding, to_string(box));
+  Tensor out = Tensor::empty(box.extent, DType::float32);
+  const Box own = frames_between(box, padding, padding + latents[0]);
+  const Box before = frames_between(box, 0, padding);
+  float* values = out.data<float>();
+  fill_noise(generator, latents, own.offset, own.extent, values + before.numel());
+  if (padding == 0) return out;
+  Shape shape = latents;
+  shape[0] = padding;
+  fill_noise(generator, shape, before.offset, before.extent, values);
+  return out;
+}
+
 }  // namespace
 
 std::vector<std::int64_t> epoch_order(std::int64_t count, std::uint64_t seed, bool shuffle) {
@@ -53,19 +71,16 @@ Tensor SampleRandom::posterior(const Shape& latents, const Box& box) {
 Tensor SampleRandom::noise(const Shape& latents, std::int64_t padding, const Box& box) {
   expect(next_ == Next::noise, "noise is drawn once, after that of the posterior");
   next_ = Next::nothing;
-  expect(latents.size() == 4 && box.offset.size() == 4 && padding >= 0 && box.offset[0] >= 0 &&
-             box.end(0) <= padding + latents[0],
-         "noise of shape {} with {} frames of padding, box {}", latents, padding, to_string(box));
-  Tensor out = Tensor::empty(box.extent, DType::float32);
-  const Box own = frames_between(box, padding, padding + latents[0]);
-  const Box before = frames_between(box, 0, padding);
-  float* values = out.data<float>();
-  fill_noise(generator_, latents, own.offset, own.extent, values + before.numel());
-  if (padding == 0) return out;
-  Shape shape = latents;
-  shape[0] = padding;
-  fill_noise(generator_, shape, before.offset, before.extent, values);
-  return out;
+  return draw_noise(generator_, latents, padding, box);
+}
+
+Tensor validation_noise(std::uint64_t seed, std::int64_t clip, int quarter, const Shape& latents,
+                        std::int64_t padding, const Box& box) {
+  expect(clip >= 0 && quarter >= 0 && quarter < validation_quarters, "quarter {} of clip {}",
+         quarter, clip);
+  const auto number = static_cast<std::uint64_t>(validation_quarters * clip + quarter);
+  TorchGenerator generator(seed + (std::uint64_t{1} << 31) + number);
+  return draw_noise(generator, latents, padding, box);
 }
 
 }  // namespace reelmesh

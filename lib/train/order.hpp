@@ -51,4 +51,16 @@ class SampleRandom {
   Next next_;
 };
 
+/// Validation computes the loss of a clip at this many timesteps, always with the same noise.
+inline constexpr int validation_quarters = 4;
+/// Of so many timesteps, the middle of a quarter of them: 125, 375, 625, 875 of 1000.
+constexpr std::int64_t validation_timestep(int quarter, std::int64_t timesteps) {
+  return (2 * quarter + 1) * timesteps / (2 * validation_quarters);
+}
+/// The noise of clip `clip` there, as SampleRandom::noise() draws it: of
+/// torch.Generator().manual_seed(seed + 2³¹ + 4 · clip + quarter). seed: train.seed. PyTorch seeds
+/// with 32 bits, so no sample of the first 2³¹ of a run has the same noise.
+Tensor validation_noise(std::uint64_t seed, std::int64_t clip, int quarter, const Shape& latents,
+                        std::int64_t padding, const Box& box);
+
 }  // namespace reelmesh

@@ -1,6 +1,7 @@
 #include "train/samples.hpp"
 
 #include <algorithm>
+#include <numeric>
 
 #include "base/log.hpp"
 #include "base/progress.hpp"
@@ -17,8 +18,8 @@ namespace {
 // The empty caption has no video.
 std::filesystem::path text_file(const Samples& samples, const CachedSample& file,
                                 const std::filesystem::path& cache, std::size_t clip) {
-  return clip < samples.usable.size() ? sample_text_path(cache, samples.usable[clip].index)
-                                      : file.path;
+  if (clip >= samples.usable.size()) return file.path;
+  return sample_text_path(cache, samples.usable[clip].index, samples.use(clip));
 }
 
 // What a file of the caption alone has.
@@ -137,6 +138,9 @@ VideoSize sample_size(const Job& job) {
           "parallel.mode: found split, expected auto or phased: a training has one stage");
   require(job.parallel.cfg.value_or(1) == 1, Status::usage,
           "parallel.cfg: found 2, expected 1 or auto: a training has no guidance");
+  require(data.validation.empty() || job.train->validate_every > 0, Status::usage,
+          "data.validation: found '{}', expected train.validate-every with it",
+          data.validation.string());
   const VideoSize own = family->defaults().size;
   return {data.height.value_or(own.height), data.width.value_or(own.width),
           data.frames.value_or(own.frames)};
@@ -162,13 +166,24 @@ void choose_replicas(ParallelRequest& request, int ranks, std::int64_t batch) {
 
 }  // namespace
 
-Samples plan_samples(const Job& job, const Conditions& conditions,
-                     std::vector<UsableSample> usable) {
+std::vector<std::size_t> Samples::validating() const {
+  constexpr std::int64_t first = 4;
+  const bool own = std::ssize(usable) > learned;
+  std::vector<std::size_t> which(
+      static_cast<std::size_t>(own ? std::ssize(usable) - learned : std::min(first, learned)));
+  std::iota(which.begin(), which.end(), static_cast<std::size_t>(own ? learned : 0));
+  return which;
+}
+
+Samples plan_samples(const Job& job, const Conditions& conditions, std::vector<UsableSample> usable,
+                     std::vector<UsableSample> validation) {
   require(job.train->method == TrainMethod::lora || job.train->lora.init.empty(), Status::usage,
           "lora.init: found '{}', expected none with train.method = full, or train.method = lora",
           job.train->lora.init.string());
   Samples samples;
+  samples.learned = std::ssize(usable);
   samples.usable = std::move(usable);
+  for (UsableSample& sample : validation) samples.usable.push_back(std::move(sample));
   samples.size = sample_size(job);
   Job& clips = samples.clips;
   clips = job;
@@ -211,13 +226,26 @@ Samples plan_samples(const Job& job, const Conditions& conditions,
   return samples;
 }
 
-std::vector<UsableSample> listed_samples(const DataSettings& data) {
-  if (data.path.empty()) return {UsableSample{}};
+namespace {
+
+std::vector<UsableSample> listed(const DataSettings& data, const DataList& list) {
   std::vector<UsableSample> samples;
-  for (DataSample& sample : read_data(data)) {
+  for (DataSample& sample : read_data(data, list)) {
     samples.push_back({std::ssize(samples), std::move(sample), {}});
   }
   return samples;
+}
+
+}  // namespace
+
+std::vector<UsableSample> listed_samples(const DataSettings& data) {
+  if (data.path.empty()) return {UsableSample{}};
+  return listed(data, learned_clips);
+}
+
+std::vector<UsableSample> listed_validation(const DataSettings& data) {
+  if (data.validation.empty()) return {};
+  return listed(data, validation_clips);
 }
 
 std::vector<CachedSample> cached_samples(const Samples& samples, const std::filesystem::path& cache,
@@ -236,7 +264,7 @@ std::vector<CachedSample> cached_samples(const Samples& samples, const std::file
       continue;
     }
     const UsableSample& sample = samples.usable[i];
-    file.path = sample_path(cache, sample.index);
+    file.path = sample_path(cache, sample.index, samples.use(i));
     file.record.file = sample.data.video.string();
     file.record.hash = sample.facts.hash;
     file.record.fingerprint =
@@ -268,8 +296,8 @@ bool encode_samples(const comm::Group& world, const Samples& samples,
   // What a kill left between a sample's file and the removal of its caption's.
   comm::run_on_first_rank(world, [&] {
     std::error_code ignored;
-    for (const UsableSample& sample : samples.usable) {
-      std::filesystem::remove(sample_text_path(cache, sample.index), ignored);
+    for (std::size_t i = 0; i < samples.usable.size(); ++i) {
+      std::filesystem::remove(text_file(samples, files[i], cache, i), ignored);
     }
   });
   return true;

@@ -9,7 +9,9 @@ namespace reelmesh::train {
 
 /// The samples that can be used, and the plan for the ranks that encode them and train on them.
 struct Samples {
+  /// Those that are learned from, then those of data.validation.
   std::vector<UsableSample> usable;
+  std::int64_t learned = 0;  ///< how many are learned from
   /// The job whose clips these are, of one size, without guidance; the last clip has the empty
   /// caption if captions are dropped.
   Job clips;
@@ -17,17 +19,23 @@ struct Samples {
   VideoSize size;
 
   bool has_empty_caption() const { return clips.clips.size() > usable.size(); }
+  SampleUse use(std::size_t sample) const {
+    return std::cmp_less(sample, learned) ? SampleUse::training : SampleUse::validation;
+  }
+  /// Which of the usable samples validate: those of data.validation, or the first four.
+  std::vector<std::size_t> validating() const;
   Clip clip(std::size_t sample) const { return planned.clip(clips, planned.clips[sample]); }
   std::int64_t text_channels() const { return planned.family->text_encoder().d_model; }
 };
 
 /// The size that all samples of a job have. Error(usage) if the model cannot be trained, or for a
-/// layout that training does not have; errors as Family::open.
+/// layout that training does not have, or for data.validation without train.validate-every; errors
+/// as Family::open.
 VideoSize sample_size(const Job& job);
-/// The plan of a training on these samples, at least one, whose videos are not read. Errors as
-/// plan_job.
-Samples plan_samples(const Job& job, const Conditions& conditions,
-                     std::vector<UsableSample> usable);
+/// The plan of a training on these samples, at least one, whose videos are not read. validation:
+/// those of data.validation. Errors as plan_job.
+Samples plan_samples(const Job& job, const Conditions& conditions, std::vector<UsableSample> usable,
+                     std::vector<UsableSample> validation = {});
 
 /// The files of the samples, then that of the empty caption if there is one. cache: their folder.
 /// encoders: what their contents depend on beside the data.
@@ -37,6 +45,8 @@ std::vector<CachedSample> cached_samples(const Samples& samples, const std::file
 /// The samples of data.path, or one without a caption if it is not given, for a plan: nothing is
 /// known of their videos. Errors as read_data.
 std::vector<UsableSample> listed_samples(const DataSettings& data);
+/// The same of data.validation; none if it is not given.
+std::vector<UsableSample> listed_validation(const DataSettings& data);
 
 /// Makes some of the files: first all embeddings of captions, by the text encoder on the ranks of
 /// the device map; then the latents of the videos, each by the ranks of a decoding group. to_make:

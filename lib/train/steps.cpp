@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/stop.hpp"
 #include "base/trace.hpp"
 #include "comm/group_values.hpp"
 #include "tensor/purpose.hpp"
@@ -76,29 +77,25 @@ Steps::Steps(const comm::Group& world, const Samples& samples,
   own_.emplace(*model_, task, peers_, settings);
 }
 
-// Sample `number` of the run: which of the usable samples, and this rank's part.
-TrainingSample Steps::prepare(std::int64_t number, std::size_t& which) {
-  const auto count = std::ssize(samples_.usable);
-  which =
-      static_cast<std::size_t>(sample_of(number, count, settings_.seed, settings_.data.shuffle));
+SampleFile Steps::open(std::size_t file) const {
+  std::string problem;
+  auto found = SampleFile::open(files_[file], problem);
+  require(found.has_value(), Status::io, "{}: {}, expected what was there when the job began",
+          files_[file].path.string(), problem.empty() ? "not found" : problem);
+  return std::move(*found);
+}
+
+TrainingSample Steps::prepare(std::int64_t number, std::size_t& which) const {
+  which = static_cast<std::size_t>(
+      sample_of(number, samples_.learned, settings_.seed, settings_.data.shuffle));
   SampleRandom random(settings_.seed, number, std::ssize(noise_.alpha_bar),
                       settings_.caption_dropout, settings_.samples_posterior);
-  const auto open = [&](std::size_t file) {
-    std::string problem;
-    auto found = SampleFile::open(files_[file], problem);
-    require(found.has_value(), Status::io, "{}: {}, expected what was there when the job began",
-            files_[file].path.string(), problem.empty() ? "not found" : problem);
-    return std::move(*found);
-  };
   const SampleFile file = open(which);
-  TrainingSample sample;
-  sample.timestep = random.draws().timestep;
-
   const std::int64_t padding = clip_.dropped_frames;
   const Shape& shape = files_[which].shapes.latent_mean;
-  const Box box = own_box(layout_.latents.with_axis(1, clip_.latent_channels), group_);
+  const Box box = own_latents();
   const Box kept = box.empty() ? box : without_padding(box, padding);
-  Tensor x = Tensor::empty(kept.extent, DType::float32), noise;
+  Tensor x = Tensor::empty(kept.extent, DType::float32);
   if (settings_.samples_posterior) {
     const Tensor drawn = random.posterior(shape, kept);
     if (!box.empty()) {
@@ -112,8 +109,29 @@ TrainingSample Steps::prepare(std::int64_t number, std::size_t& which) {
   } else if (!box.empty()) {
     x = file.read(&SampleShapes::latent_mean, kept);
   }
-  noise = random.noise(shape, padding, box);
-  if (!box.empty()) x = padded_frames(x, kept, box, padding);
+  return with_noise(file, random.draws(), x, random.noise(shape, padding, box));
+}
+
+TrainingSample Steps::prepare_validation(std::size_t which, int quarter) const {
+  const SampleFile file = open(which);
+  const std::int64_t padding = clip_.dropped_frames;
+  const Box box = own_latents();
+  const Tensor mean = box.empty()
+                          ? Tensor::empty(box.extent, DType::float32)
+                          : file.read(&SampleShapes::latent_mean, without_padding(box, padding));
+  const SampleDraws draws{.timestep = validation_timestep(quarter, std::ssize(noise_.alpha_bar))};
+  return with_noise(file, draws, mean,
+                    validation_noise(settings_.seed, samples_.usable[which].index, quarter,
+                                     files_[which].shapes.latent_mean, padding, box));
+}
+
+TrainingSample Steps::with_noise(const SampleFile& file, const SampleDraws& draws, Tensor x,
+                                 const Tensor& noise) const {
+  TrainingSample sample;
+  sample.timestep = draws.timestep;
+  const std::int64_t padding = clip_.dropped_frames;
+  const Box box = own_latents();
+  if (!box.empty()) x = padded_frames(x, without_padding(box, padding), box, padding);
   const auto alpha =
       static_cast<float>(noise_.alpha_bar.at(static_cast<std::size_t>(sample.timestep)));
   const float signal = std::sqrt(alpha), spread = std::sqrt(1.0F - alpha);
@@ -121,7 +139,7 @@ TrainingSample Steps::prepare(std::int64_t number, std::size_t& which) {
   sample.latents = Tensor::empty(box.extent, DType::float32);
   sample.target = Tensor::empty(box.extent, DType::float32);
   for (std::int64_t i = 0; i < noise.numel(); ++i) {
-    const float value = x.data<float>()[i] * scale, drawn = noise.data<float>()[i];
+    const float value = std::as_const(x).data<float>()[i] * scale, drawn = noise.data<float>()[i];
     sample.latents.data<float>()[i] = signal * value + spread * drawn;
     sample.target.data<float>()[i] = signal * drawn - spread * value;
   }
@@ -134,54 +152,46 @@ TrainingSample Steps::prepare(std::int64_t number, std::size_t& which) {
     const auto read = [&](const SampleFile& from) {
       return from.read(&SampleShapes::prompt_embeds, embedding);
     };
-    const Tensor text =
-        random.draws().drops_caption ? read(open(samples_.usable.size())) : read(file);
+    const Tensor text = draws.drops_caption ? read(open(samples_.usable.size())) : read(file);
     sample.text = text.to(computing_.dtype).reshape({tokens.extent[0], 1, channels});
   }
   return sample;
 }
 
+// Over the replica.
+SampleLoss Steps::loss_together(const ops::ExactSum& squares, std::size_t which,
+                                std::int64_t timestep) const {
+  std::vector<std::int64_t> sums{squares.high, squares.middle, squares.low, squares.lost};
+  const std::int64_t failed =
+      group_.max(squares.lost > 0 ? std::int64_t{world_.size()} - world_.rank() : 0);
+  group_.sum(sums);
+  const ops::ExactSum all{sums[0], sums[1], sums[2], sums[3]};
+  return {.loss = all.value() / static_cast<double>(numel(clip_.latent_shape())),
+          .sample = static_cast<std::int64_t>(which),
+          .timestep = timestep,
+          .failed_rank = failed > 0 ? world_.size() - static_cast<int>(failed) : -1};
+}
+
 StepResult Steps::step_together(std::int64_t step) {
   const trace::Scope scope(trace::spans::train_step);
   const auto replicas = std::ssize(samples_.planned.plan.roles.denoise);
-  const std::int64_t elements = numel(clip_.latent_shape());
   StepResult result;
   Tensor own_sum;  // of this replica's gradients, if their order does not matter
   const std::int64_t first = step * settings_.batch, batch = settings_.batch;
   for (std::int64_t round = 0; round < batch; round += replicas) {
     const std::int64_t own = round + static_cast<std::int64_t>(replica_);
     const std::int64_t in_round = std::min<std::int64_t>(replicas, batch - round);
-    // What all replicas must know of a sample.
-    struct Facts {
-      double loss;
-      std::int64_t sample, timestep;
-      int failed_rank;
-    };
-    Facts facts{0, 0, 0, -1};
+    SampleLoss loss;
     Tensor gradient;  // of this replica's sample, if it has one
     if (own < batch) {
       std::size_t which = 0;
       const TrainingSample sample = prepare(first + own, which);
       const TrainingReplica::Computed computed = own_->compute(sample);
-      const ops::ExactSum& squares = computed.squares;
-      std::vector<std::int64_t> sums{squares.high, squares.middle, squares.low, squares.lost};
-      const std::int64_t failed =
-          group_.max(squares.lost > 0 ? std::int64_t{world_.size()} - world_.rank() : 0);
-      group_.sum(sums);
-      const ops::ExactSum all{sums[0], sums[1], sums[2], sums[3]};
-      facts = {all.value() / static_cast<double>(elements), static_cast<std::int64_t>(which),
-               sample.timestep, failed > 0 ? world_.size() - static_cast<int>(failed) : -1};
+      loss = loss_together(computed.squares, which, sample.timestep);
       gradient = computed.gradient;
     }
-    const std::vector<Facts> of_all = comm::all_gather_value(peers_, facts);
-    for (std::int64_t i = 0; i < in_round; ++i) {
-      const Facts& found = of_all[static_cast<std::size_t>(i)];
-      result.loss += found.loss;
-      if (std::isfinite(found.loss) || result.failed_sample >= 0) continue;
-      result.failed_sample = found.sample;
-      result.timestep = found.timestep;
-      result.failed_rank = found.failed_rank;
-    }
+    const std::vector<SampleLoss> of_all = comm::all_gather_value(peers_, loss);
+    result.samples.insert(result.samples.end(), of_all.begin(), of_all.begin() + in_round);
     if (settings_.reproducible || replicas == 1) {
       own_->add(gradient, in_round);
     } else if (own < batch) {
@@ -192,11 +202,39 @@ StepResult Steps::step_together(std::int64_t step) {
   if (!settings_.reproducible && replicas > 1) {
     own_->add(own_sum, std::min<std::int64_t>(replicas, batch));
   }
+  for (const SampleLoss& sample : result.samples) result.loss += sample.loss;
   result.loss /= static_cast<double>(batch);
   result.gradient_norm = own_->parameters().gradient_norm_together(batch);
   result.learning_rate = learning_rate(settings_, step);
-  if (result.failed_sample >= 0 || !std::isfinite(result.gradient_norm)) return result;
+  if (!std::isfinite(result.loss) || !std::isfinite(result.gradient_norm)) return result;
   own_->update(step, result.gradient_norm, batch);
+  return result;
+}
+
+std::optional<ValidationResult> Steps::validate_together() {
+  const trace::Scope scope(trace::spans::validate);
+  const auto replicas = std::ssize(samples_.planned.plan.roles.denoise);
+  const std::vector<std::size_t> clips = samples_.validating();
+  const std::int64_t count = validation_quarters * std::ssize(clips);
+  ValidationResult result;
+  for (std::int64_t round = 0; round < count; round += replicas) {
+    if (trainers_.max(std::int64_t{stop::cause()}) != stop::none) return std::nullopt;
+    const std::int64_t own = round + static_cast<std::int64_t>(replica_);
+    const std::int64_t in_round = std::min<std::int64_t>(replicas, count - round);
+    SampleLoss loss;
+    if (own < count) {
+      const std::size_t which = clips[static_cast<std::size_t>(own / validation_quarters)];
+      const TrainingSample sample =
+          prepare_validation(which, static_cast<int>(own % validation_quarters));
+      loss = loss_together(own_->squares_together(sample), which, sample.timestep);
+    }
+    const std::vector<SampleLoss> of_all = comm::all_gather_value(peers_, loss);
+    result.samples.insert(result.samples.end(), of_all.begin(), of_all.begin() + in_round);
+  }
+  for (std::size_t i = 0; i < result.samples.size(); ++i) {
+    result.loss[i % validation_quarters] += result.samples[i].loss;
+  }
+  for (double& loss : result.loss) loss /= static_cast<double>(clips.size());
   return result;
 }
 

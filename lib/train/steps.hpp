@@ -1,20 +1,34 @@
 #pragma once
 // Training steps on the replicas of a plan.
+#include <array>
+#include <optional>
+
 #include "train/order.hpp"
 #include "train/replica.hpp"
 #include "train/samples.hpp"
 
 namespace reelmesh::train {
 
+/// The loss of one sample at a timestep.
+struct SampleLoss {
+  double loss = 0;
+  std::int64_t sample = 0, timestep = 0;  ///< sample: which of the usable ones
+  /// If the loss is not finite: the first rank of the world that found it; otherwise −1.
+  int failed_rank = -1;
+};
+
 /// What a step gives; the same on all ranks that train.
 struct StepResult {
   double loss = 0;           ///< mean over the samples
   double gradient_norm = 0;  ///< before clipping
   double learning_rate = 0;
-  /// Of the first sample whose loss is not finite: which of the usable samples, its timestep, and
-  /// the rank of the world that found it; −1: all are.
-  std::int64_t failed_sample = -1, timestep = 0;
-  int failed_rank = -1;
+  std::vector<SampleLoss> samples;  ///< of the batch, in its order
+};
+
+/// What a validation gives; the same on all ranks that train.
+struct ValidationResult {
+  std::array<double, validation_quarters> loss{};  ///< at each timestep, the mean over the clips
+  std::vector<SampleLoss> samples;                 ///< of each clip all timesteps, ascending
 };
 
 /// The replicas, each a group of ranks with the model. Sample i of a batch is computed by replica i
@@ -32,6 +46,10 @@ class Steps {
   /// Computes a step, from 0, and updates the parameters, unless a loss or the norm of the gradient
   /// is not finite. Collective over all ranks that train.
   StepResult step_together(std::int64_t step);
+  /// The loss of the samples that validate, each at all validation timesteps: of the mean of the
+  /// posterior, with noise that depends on train.seed, clip and timestep only. Empty if the job is
+  /// to stop before all are computed. Collective over all ranks that train.
+  std::optional<ValidationResult> validate_together();
   /// As MatrixValues, of the model's matrices; on the ranks that train. Collective over each
   /// replica.
   std::vector<Tensor> values_together(std::size_t first, std::size_t count) const {
@@ -50,7 +68,18 @@ class Steps {
 
  private:
   std::vector<int> ranks_of(std::size_t replica) const;
-  TrainingSample prepare(std::int64_t number, std::size_t& which);
+  SampleFile open(std::size_t file) const;
+  Box own_latents() const {
+    return own_box(layout_.latents.with_axis(1, clip_.latent_channels), group_);
+  }
+  // This rank's part of a sample: sample `number` of the run, and which of the usable ones it is;
+  // one that validates; and of what both draw.
+  TrainingSample prepare(std::int64_t number, std::size_t& which) const;
+  TrainingSample prepare_validation(std::size_t which, int quarter) const;
+  TrainingSample with_noise(const SampleFile& file, const SampleDraws& draws, Tensor x,
+                            const Tensor& noise) const;
+  SampleLoss loss_together(const ops::ExactSum& squares, std::size_t which,
+                           std::int64_t timestep) const;
 
   const comm::Group& world_;
   const Samples& samples_;

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <numeric>
 #include <optional>
 #include <tuple>
 
@@ -45,6 +46,18 @@ bool is_same_path(const std::filesystem::path& a, const std::filesystem::path& b
   return std::filesystem::weakly_canonical(a, error) == std::filesystem::weakly_canonical(b, error);
 }
 
+// Of their videos and prompts.
+std::string hash_of_samples(const Samples& samples, const std::vector<std::size_t>& which) {
+  std::string list;
+  for (const std::size_t i : which) {
+    const UsableSample& sample = samples.usable[i];
+    list += fmt::format("{} {}\n", sample.facts.hash, sample.data.prompt);
+  }
+  return fmt::format("{:016x}", hash_of(list));
+}
+
+const char* const saved_is_kept = "; what was saved before is kept";
+
 // A training on all its ranks, in the order of its functions. Each is collective.
 class Training {
  public:
@@ -74,7 +87,9 @@ class Training {
   void write_lora();
   void write_transformer();
   std::filesystem::path result() const;
-  void check(const StepResult& step, std::int64_t number) const;
+  MetricsForm metrics_form() const;
+  void validate_if_due(Progress& progress);
+  void check_losses(const std::vector<SampleLoss>& samples, const std::string& where) const;
 
   std::optional<stop::UnsavedWork> unsaved_;
   const std::int64_t start_ = trace::now_ns();
@@ -97,6 +112,7 @@ class Training {
   std::optional<Metrics> metrics_;  // on the first rank
   std::int64_t before_ = 0;         // steps that were completed before
   std::int64_t done_ = 0;           // completed steps
+  std::string validation_note_;     // of the last validation, on the first rank
 };
 
 void Training::plan() {
@@ -105,10 +121,14 @@ void Training::plan() {
   comm::run_collectively(found_.launched, [&] { size = sample_size(job_); });
   comm::run_on_first_rank(found_.launched, [&] { Family::open(job_.model)->check_weights(true); });
   const DataSettings& data = settings_.data;
-  std::vector<UsableSample> usable =
-      check_data(found_.launched, read_data_together(found_.launched, data), size, data);
+  const auto usable = [&](const DataList& list) {
+    return check_data(found_.launched, read_data_together(found_.launched, data, list), size, data,
+                      list);
+  };
+  std::vector<UsableSample> learned = usable(learned_clips), validation;
+  if (!data.validation.empty()) validation = usable(validation_clips);
   const Conditions conditions = pipeline::agree_on_conditions(job_, found_.launched, found_);
-  samples_ = plan_samples(job_, conditions, std::move(usable));
+  samples_ = plan_samples(job_, conditions, std::move(learned), std::move(validation));
   world_ =
       pipeline::require_plan_fits_together(samples_.clips, samples_.planned, conditions, found_);
 }
@@ -143,11 +163,9 @@ void Training::open_output() {
       std::tie(samples_.size.height, samples_.size.width, samples_.size.frames);
   fingerprint_ = fingerprint(model, sized, by);
   // How samples are computed is in their files; the list of them says which data these are.
-  std::string list;
-  for (const UsableSample& sample : samples_.usable) {
-    list += fmt::format("{} {}\n", sample.facts.hash, sample.data.prompt);
-  }
-  fingerprint_ += fmt::format(", videos and prompts {:016x}", hash_of(list));
+  std::vector<std::size_t> learned(static_cast<std::size_t>(samples_.learned));
+  std::iota(learned.begin(), learned.end(), 0);
+  fingerprint_ += fmt::format(", videos and prompts {}", hash_of_samples(samples_, learned));
   comm::run_on_first_rank(world_, [&] { check_output(); });
   cached_ = cached_samples(samples_, cache(),
                            fmt::format("model {}, dtype {}", model, name_of(job_.dtype)));
@@ -174,8 +192,8 @@ void Training::begin_record(const std::string& model) {
   record_.plan = described.at("description");
   record_.plan_json = described.dump(2);
   log::info("{} {}: {}\nmodel {}, {}\n{}", program_.name, program_.described(),
-            describe_training(samples_.planned, std::ssize(samples_.usable)),
-            job_.model.described(), name_of(job_.dtype), plan_text(described, Detail::summary));
+            describe_training(samples_.planned, samples_.learned), job_.model.described(),
+            name_of(job_.dtype), plan_text(described, Detail::summary));
 }
 
 void Training::write_index(const std::string& status) {
@@ -202,7 +220,25 @@ void Training::load() {
   if (before_ > 0) {
     log::info("{} steps were done before, {} are asked for", before_, settings_.steps);
   }
-  if (world_.rank() == 0) metrics_.emplace(job_.output, before_);
+  if (world_.rank() == 0) metrics_.emplace(job_.output, metrics_form(), before_);
+  if (settings_.validate_every == 0) return;
+  const DataSettings& data = settings_.data;
+  const auto clips = std::ssize(samples_.validating());
+  log::info("validation after each {} steps on {} clip{} of {}", settings_.validate_every, clips,
+            clips == 1 ? "" : "s",
+            data.validation.empty() ? "the training data, as data.validation is not given"
+                                    : data.validation.string());
+}
+
+MetricsForm Training::metrics_form() const {
+  MetricsForm form{.batch = settings_.batch};
+  if (settings_.validate_every == 0) return form;
+  const auto timesteps = std::ssize(samples_.planned.family->training_noise().alpha_bar);
+  for (int quarter = 0; quarter < validation_quarters; ++quarter) {
+    form.timesteps.push_back(static_cast<std::int32_t>(validation_timestep(quarter, timesteps)));
+  }
+  form.clips = hash_of_samples(samples_, samples_.validating());
+  return form;
 }
 
 // What is trained.
@@ -260,20 +296,44 @@ void Training::save(std::int64_t step) {
   unsaved_.reset();
 }
 
-// On the first rank. number: of the step, from 1.
-void Training::check(const StepResult& step, std::int64_t number) const {
-  const char* const kept = "; what was saved before is kept";
-  if (step.failed_sample >= 0) {
-    const UsableSample& sample = samples_.usable[static_cast<std::size_t>(step.failed_sample)];
-    fail(Status::data,
-         "step {} of {}: the loss of {}: {}, at timestep {}, is not finite, found first on rank "
-         "{}{}",
-         number, settings_.steps, sample.data.where, sample.data.video.string(), step.timestep,
-         step.failed_rank, kept);
-  }
-  require(std::isfinite(step.gradient_norm), Status::data,
-          "step {} of {}: found {} as the norm of the gradient, expected a finite number{}", number,
-          settings_.steps, step.gradient_norm, kept);
+// On the first rank. where: "step 3 of 5".
+void Training::check_losses(const std::vector<SampleLoss>& samples,
+                            const std::string& where) const {
+  const auto failed = std::ranges::find_if(
+      samples, [](const SampleLoss& sample) { return !std::isfinite(sample.loss); });
+  if (failed == samples.end()) return;
+  const DataSample& data = samples_.usable[static_cast<std::size_t>(failed->sample)].data;
+  fail(Status::data,
+       "{}: the loss of {}: {}, at timestep {}, is not finite, found first on rank {}{}", where,
+       data.where, data.video.string(), failed->timestep, failed->failed_rank, saved_is_kept);
+}
+
+// Before the first step, after each train.validate-every, and after the last; again if a training
+// that goes on has lost it.
+void Training::validate_if_due(Progress& progress) {
+  const std::int64_t every = settings_.validate_every;
+  if (every == 0 || (done_ % every != 0 && done_ < settings_.steps)) return;
+  const bool is_known = world_.rank() == 0 && metrics_->has_validation(done_);
+  if (world_.max(std::int64_t{is_known ? 1 : 0}) > 0) return;
+  progress.pause();
+  std::optional<ValidationResult> result;
+  if (steps_->trains()) result = steps_->validate_together();
+  comm::run_on_first_rank(world_, [&] {
+    if (!result) return;  // the job is to stop
+    check_losses(result->samples,
+                 fmt::format("validation after {} of {} steps", done_, settings_.steps));
+    std::string losses;
+    double mean = 0;
+    for (std::size_t i = 0; i < result->loss.size(); ++i) {
+      mean += result->loss[i] / validation_quarters;
+      losses += fmt::format("{}{:.4f} at {}", i == 0 ? "" : ", ", result->loss[i],
+                            result->samples[i].timestep);
+    }
+    log::info("validation after {} steps: loss {:.4f}; by timestep: {}", done_, mean, losses);
+    validation_note_ = fmt::format(", validation {:.4f}", mean);
+    metrics_->add_validation({result->loss.begin(), result->loss.end()});
+  });
+  progress.resume();
 }
 
 void Training::run() {
@@ -282,6 +342,7 @@ void Training::run() {
   double saved_at = now();
   std::int64_t saved_step = -1;
   bool stops = false;
+  validate_if_due(progress);
   while (done_ < settings_.steps && !stops) {
     if (!unsaved_) unsaved_.emplace();
     const double began = now();
@@ -290,11 +351,22 @@ void Training::run() {
     const double seconds = now() - began;
     const std::int64_t step = done_ + 1;
     comm::run_on_first_rank(world_, [&] {
-      check(result, step);
-      metrics_->add({result.loss, result.gradient_norm, result.learning_rate, seconds});
+      const std::string where = fmt::format("step {} of {}", step, settings_.steps);
+      check_losses(result.samples, where);
+      require(std::isfinite(result.gradient_norm), Status::data,
+              "{}: found {} as the norm of the gradient, expected a finite number{}", where,
+              result.gradient_norm, saved_is_kept);
+      std::vector<SampleMetrics> samples;
+      for (const SampleLoss& sample : result.samples) {
+        const UsableSample& of = samples_.usable[static_cast<std::size_t>(sample.sample)];
+        samples.push_back({static_cast<std::int32_t>(of.index),
+                           static_cast<std::int32_t>(sample.timestep), sample.loss});
+      }
+      metrics_->add({result.loss, result.gradient_norm, result.learning_rate, seconds}, samples);
     });
     done_ = step;
-    progress.note(fmt::format("step {}: loss {:.4f}", step, result.loss));
+    validate_if_due(progress);
+    progress.note(fmt::format("step {}: loss {:.4f}{}", step, result.loss, validation_note_));
     progress.advance();
     const RestartSettings& restart = job_.restart;
     bool due = restart.every_steps > 0 && step % restart.every_steps == 0;

@@ -29,9 +29,9 @@ STOPPED, WATCHDOG = 75, 76
 
 
 def values_of_rows(output):
-    """Rows of metrics.h5 that do not depend on ranks and interruptions."""
+    """Rows of metrics.h5 that do not depend on ranks and interruptions: all but times."""
     with h5py.File(output / "metrics.h5") as file:
-        return {name: file[name][()] for name in ("loss", "gradient_norm", "learning_rate")}
+        return {name: file[name][()] for name in file if name != "seconds"}
 
 
 def values_of(output):
@@ -180,6 +180,46 @@ class InterruptionTest(Training):
         self.assertEqual(job_status(self.output), "unfinished")
         self.check_goes_on(4)
 
+    def test_validation(self):
+        """It changes nothing of the training, and is the same after a kill and on other ranks."""
+        own = self.folder / "validation.csv"
+        with open(own, "w", newline="") as file:
+            csv.writer(file).writerows([("video", "prompt")] + [
+                (self.clips / f"{i:03}.mkv", f"a circle rises, {i}") for i in (5, 2)])
+        options = {"train__validate_every": 9, "data__validation": own}
+        output, self.output = self.output, self.folder / "undisturbed"
+        outcome = self.check_trained(**options)
+        self.assertEqual(len(outcome.lines("validation after ")), 5, outcome)
+        self.assertIn(f"validation after each 9 steps on 2 clips of {own}", outcome.errors)
+        self.check_same(self.output, self.expected)
+        validated = values_of(self.output)
+        self.assertEqual(list(validated[0]["validation_step"]), [0, 9, 18, 24])
+        self.assertEqual(list(validated[0]["validation_timestep"]), [125, 375, 625, 875])
+        losses = validated[0]["validation_loss"]
+        self.assertTrue((losses > 0).all())
+        self.assertEqual(len(set(losses.ravel())), 16)
+        self.assertEqual(len(self.encoded()), CLIPS)
+        self.assertEqual(len(list((self.output / "cache").glob("*.validation.h5"))), 2)
+        self.output = output
+        outcome = self.disturb(3, lambda job, ranks: os.kill(ranks[2], signal.SIGKILL),
+                               self.options(train__save_every=2, **options),
+                               lambda: self.saved_step() >= 10)
+        self.assertNotIn(outcome.status, (0, STOPPED), outcome)
+        self.assertLess(self.saved_step(), STEPS)
+        self.check_goes_on(2, **options)
+        self.check_same(self.output, validated)
+        # Complete, without validation: what is there is kept. Other clips: it is not.
+        self.check_trained(2, output__if_exists="resume")
+        self.check_same(self.output, validated)
+        outcome = self.train(2, output__if_exists="resume", train__validate_every=9)
+        self.assertEqual(outcome.status, 0, outcome)
+        self.assertEqual(len(outcome.lines(WARNING)), 1, outcome)
+        self.assertIn("validation losses are of other clips", outcome.lines(WARNING)[0])
+        self.assertIn("4 clips of the training data", outcome.errors)
+        rows, _ = values_of(self.output)
+        self.assertEqual(list(rows["validation_step"]), [24])
+        self.assertNotEqual(list(rows["validation_loss"][0]), list(losses[-1]))
+
     def test_stops_and_is_killed_while_samples_are_encoded(self):
         outcome = self.disturb(1, lambda job, ranks: job.send_signal(signal.SIGTERM),
                                self.options(), lambda: len(self.encoded()) >= 2)
@@ -271,6 +311,10 @@ class RefusalTest(Training):
                  {"parallel__cfg": 2, "ranks": 2}),
                 (64, ("data.height: ", "has 40, expected a multiple of 16"), {"data__height": 40}),
                 (64, ("unknown option --output.video",), {"output__video": "no"}),
+                (64, ("data.validation: found '", "expected train.validate-every"),
+                 {"data__validation": self.clips}),
+                (66, ("data.validation: '", "not found"),
+                 {"data__validation": self.folder / "none", "train__validate_every": 1}),
                 (69, ("need 6 ranks, the job has 2",), {"parallel__replicas": 6, "ranks": 2}),
                 (69, ("device.memory-limit", "1.00 MiB"), {"device__memory_limit": "1MiB"})):
             with self.subTest(options=options):
@@ -288,6 +332,8 @@ class RefusalTest(Training):
         all_rows = good[:2] + [(path, "a shape") for path in bad] + good[2:]
         self.check_trained(data__path=self.write_list("good.csv", *good))
         expected = values_of(self.output)
+        numbers = expected[0]["sample"]
+        numbers[numbers >= 2] += len(bad)  # in the list with the others
         output, self.output = self.output, self.folder / "some"
         outcome = self.train(2, data__path=self.write_list("all.csv", *all_rows))
         self.assertEqual(outcome.status, 0, outcome)
@@ -438,6 +484,11 @@ class RefusalTest(Training):
             self.check_same(self.output, expected)
             self.assertEqual(job_status(self.output), "unfinished")
         self.check_refused(65, "step 3 of 5: ", output__if_exists="resume", **options)
+        self.check_same(self.output, expected)
+        self.check_refused(65, "validation after 2 of 5 steps: the loss of ", "zebra.csv:3: ",
+                           "at timestep 125, is not finite", output__if_exists="resume",
+                           train__validate_every=1, ranks=2, **options | {
+                               "data__validation": self.write_list("zebra.csv", rows[0], rows[4])})
         self.check_same(self.output, expected)
 
     def test_more_ranks_than_are_used(self):

@@ -130,6 +130,8 @@ TEST_F(Output, ReplaceRemovesWhatAJobWroteAndNothingElse) {
               "lora/pytorch_lora_weights.safetensors",
               "cache/000000.h5",
               "cache/000001.text.h5",
+              "cache/000000.validation.h5",
+              "cache/000001.validation.text.h5",
               "cache/empty.h5",
               "cache/.000002.h5.partial",
               "cache/000000.text.bak",

@@ -115,6 +115,8 @@ TEST_F(SampleCache, IsReadByH5pyAndXarray) {
 TEST_F(SampleCache, NamesAreThoseOfTheSample) {
   EXPECT_EQ(sample_path("c", 12), "c/000012.h5");
   EXPECT_EQ(sample_text_path("c", 12), "c/000012.text.h5");
+  EXPECT_EQ(sample_path("c", 12, SampleUse::validation), "c/000012.validation.h5");
+  EXPECT_EQ(sample_text_path("c", 12, SampleUse::validation), "c/000012.validation.text.h5");
   EXPECT_EQ(empty_caption_path("c"), "c/empty.h5");
 }
 

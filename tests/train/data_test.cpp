@@ -167,6 +167,11 @@ TEST_F(Data, NamesTheLineThatIsWrong) {
       Status::usage, [&] { read_data(settings("x.txt")); }, "data.path: found '");
   expect_error(
       Status::no_input, [&] { read_data(settings("none.csv")); }, "none.csv' not found");
+  DataSettings both = settings("good.csv");
+  both.validation = folder / "none.csv";
+  expect_error(
+      Status::no_input, [&] { read_data(both, validation_clips); }, "data.validation: '",
+      "none.csv' not found");
 }
 
 TEST_F(Data, NamesTheLineWithoutAnother) {

@@ -168,6 +168,38 @@ TEST(SampleRandom, GivesEachRankItsBox) {
   }
 }
 
+TEST(Validation, HasTheMiddlesOfQuarters) {
+  std::vector<std::int64_t> timesteps;
+  for (int quarter = 0; quarter < validation_quarters; ++quarter) {
+    timesteps.push_back(validation_timestep(quarter, 1000));
+  }
+  EXPECT_EQ(timesteps, (std::vector<std::int64_t>{125, 375, 625, 875}));
+}
+
+// Its values are compared with PyTorch's by the losses in steps_test.cpp.
+TEST(Validation, HasItsOwnNoiseForEachClipAndTimestep) {
+  const comm::Group& world = test::world();
+  const Shape shape{5, 4, 6, 10}, padded{6, 4, 6, 10};
+  std::vector<Tensor> all;
+  for (const std::int64_t clip : {0, 1}) {
+    for (int quarter = 0; quarter < validation_quarters; ++quarter) {
+      all.push_back(validation_noise(42, clip, quarter, shape, 1, whole_box(padded)));
+      const Box own = Layout::cut(padded, 0, world.size()).box(world.rank());
+      expect_box_of(all.back(), own, validation_noise(42, clip, quarter, shape, 1, own));
+    }
+  }
+  all.push_back(validation_noise(43, 7, 0, shape, 1, whole_box(padded)));
+  // That of training, of the sample with the same numbers.
+  SampleRandom random(42, 0, 1000, 0, false);
+  all.push_back(random.noise(shape, 1, whole_box(padded)));
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    for (std::size_t j = 0; j < i; ++j) {
+      EXPECT_FALSE(std::ranges::equal(all[i].span<float>(), all[j].span<float>())) << i << j;
+    }
+  }
+  expect_error(Status::internal, [&] { validation_noise(42, 0, 4, shape, 1, whole_box(padded)); });
+}
+
 TEST(SampleRandom, KeepsTheOrder) {
   const Shape shape{1, 2, 2, 3};
   const Box whole = whole_box(shape);

@@ -1,5 +1,8 @@
 // Steps of training: ten are those of PyTorch, twenty have the same bits on every layout.
 #include "train/steps.hpp"
+
+#include <set>
+
 #include "comm/together.hpp"
 #include "support/ranks.hpp"
 #include "support/temp_folder.hpp"
@@ -18,10 +21,13 @@ struct Way {
   DType dtype = DType::float32;
   bool reproducible = true;
   std::optional<std::int64_t> steps;  // in place of those of the reference
+  std::int64_t validate_every = 0;    // 0: before the first and after the last step
+  bool own_validation = false;        // the last two of the samples only validate
 };
 
 struct Trained {
   std::vector<StepResult> steps;
+  std::vector<ValidationResult> validations;
   std::vector<std::string> names;  // of the matrices
   std::vector<Tensor> values;
   std::vector<Tensor> changes;  // of parameters; none of a LoRA
@@ -92,7 +98,12 @@ class Training {
       usable.push_back({i, {fmt::format("{}.mp4", i), fmt::format("prompt {}", i), "test"}, {}});
       usable.back().facts.hash = fmt::format("hash {}", i);
     }
-    const Samples samples = plan_samples(job, conditions, usable);
+    std::vector<UsableSample> validation;
+    if (way.own_validation) {
+      for (const std::size_t i : {1U, 2U}) validation.push_back(usable[i]);
+      usable.resize(1);
+    }
+    const Samples samples = plan_samples(job, conditions, usable, validation);
     const std::vector<CachedSample> files = cached_samples(samples, folder_ / "cache", "test");
     fill_cache(files);
     Steps steps(ranks_, samples, files, *job.train, {job.dtype, job.numerics, {}});
@@ -102,8 +113,11 @@ class Training {
       return trained;
     }
     steps.use_values_together();
-    for (std::int64_t i = 0; i < job.train->steps; ++i)
-      trained.steps.push_back(steps.step_together(i));
+    const std::int64_t every = way.validate_every > 0 ? way.validate_every : job.train->steps;
+    for (std::int64_t i = 0; i <= job.train->steps; ++i) {
+      if (i % every == 0) trained.validations.push_back(steps.validate_together().value());
+      if (i < job.train->steps) trained.steps.push_back(steps.step_together(i));
+    }
     const Trainable& model = steps.model();
     for (const TrainedMatrix& matrix : model.matrices()) trained.names.push_back(matrix.name);
     for (const Tensor& value : steps.values_together(0, model.matrices().size())) {
@@ -184,6 +198,21 @@ TEST_P(TrainingSteps, AreThoseOfPyTorch) {
     EXPECT_NEAR(step.gradient_norm / rows[i].at("gradient_norm").get<double>(), 1, 1e-4)
         << "step " << i;
     EXPECT_NEAR(step.learning_rate, rows[i].at("learning_rate").get<double>(), 1e-12);
+    ASSERT_EQ(step.samples.size(), rows[i].at("samples").size());
+    for (std::size_t place = 0; place < step.samples.size(); ++place) {
+      const SampleLoss& sample = step.samples[place];
+      EXPECT_EQ(sample.sample, rows[i].at("samples").at(place)) << "step " << i;
+      EXPECT_EQ(sample.timestep, rows[i].at("timesteps").at(place)) << "step " << i;
+      EXPECT_NEAR(sample.loss / rows[i].at("sample_losses").at(place).get<double>(), 1, 1e-4);
+    }
+  }
+  const nlohmann::json& validations = reference.facts.at("validation");
+  ASSERT_EQ(trained.validations.size(), validations.size());
+  for (std::size_t v = 0; v < validations.size(); ++v) {
+    for (std::size_t q = 0; q < validation_quarters; ++q) {
+      const double expected = validations.at(v).at(q).get<double>();
+      EXPECT_NEAR(trained.validations[v].loss[q] / expected, 1, v == 0 ? 1e-6 : 1e-4);
+    }
   }
   double change = 0, difference = 0;
   if (reference.all_weights()) {
@@ -214,11 +243,27 @@ TEST_P(TrainingSteps, AreThoseOfPyTorch) {
   EXPECT_LT(difference, 1e-3 * change);
 }
 
+void expect_same(const std::vector<SampleLoss>& a, const std::vector<SampleLoss>& b,
+                 const std::string& what) {
+  ASSERT_EQ(a.size(), b.size());
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    EXPECT_EQ(a[i].loss, b[i].loss) << what << ", sample " << i;
+    EXPECT_EQ(a[i].sample, b[i].sample) << what;
+    EXPECT_EQ(a[i].timestep, b[i].timestep) << what;
+  }
+}
+
 void expect_same(const Trained& a, const Trained& b, const std::string& what) {
   ASSERT_EQ(a.steps.size(), b.steps.size());
   for (std::size_t i = 0; i < a.steps.size(); ++i) {
     EXPECT_EQ(a.steps[i].loss, b.steps[i].loss) << what << ", step " << i;
     EXPECT_EQ(a.steps[i].gradient_norm, b.steps[i].gradient_norm) << what << ", step " << i;
+    expect_same(a.steps[i].samples, b.steps[i].samples, what);
+  }
+  ASSERT_EQ(a.validations.size(), b.validations.size());
+  for (std::size_t v = 0; v < a.validations.size(); ++v) {
+    EXPECT_EQ(a.validations[v].loss, b.validations[v].loss) << what << ", validation " << v;
+    expect_same(a.validations[v].samples, b.validations[v].samples, what);
   }
   ASSERT_EQ(a.values.size(), b.values.size());
   for (std::size_t t = 0; t < a.values.size(); ++t) {
@@ -235,17 +280,17 @@ TEST_P(TrainingSteps, HaveTheSameBitsOnAllLayouts) {
   for (const DType dtype : {DType::float32, DType::bfloat16}) {
     Trained one;
     if (alone.member()) {
-      one = Training(reference, alone).run({"alone", {}, {}, {}, {}, dtype, true, steps});
+      one = Training(reference, alone).run({"alone", {}, {}, {}, {}, dtype, true, steps, 10});
     }
     Training together(reference, world);
     const int n = world.size();
     const std::vector<Way> ways{
-        {"one replica, Ulysses", 1, n, 1, {}, dtype, true, steps},
-        {"ring", 1, 1, n, {}, dtype, true, steps},
-        {"replicas of one rank", n, 1, 1, {}, dtype, true, steps},
-        {"two replicas", n >= 2 ? 2 : 1, {}, {}, {}, dtype, true, steps},
-        {"sharded weights", 1, {}, {}, WeightsChoice::sharded, dtype, true, steps},
-        {"weights on the host", 1, {}, {}, WeightsChoice::host, dtype, true, steps},
+        {"one replica, Ulysses", 1, n, 1, {}, dtype, true, steps, 10},
+        {"ring", 1, 1, n, {}, dtype, true, steps, 10},
+        {"replicas of one rank", n, 1, 1, {}, dtype, true, steps, 10},
+        {"two replicas", n >= 2 ? 2 : 1, {}, {}, {}, dtype, true, steps, 10},
+        {"sharded weights", 1, {}, {}, WeightsChoice::sharded, dtype, true, steps, 10},
+        {"weights on the host", 1, {}, {}, WeightsChoice::host, dtype, true, steps, 10},
     };
     for (const Way& way : ways) {
       // On a CPU weights that change cannot stay in the file.
@@ -253,6 +298,40 @@ TEST_P(TrainingSteps, HaveTheSameBitsOnAllLayouts) {
       const Trained trained = together.run(way);
       if (alone.member()) expect_same(one, trained, way.name);
     }
+  }
+}
+
+// It changes nothing of the training, and samples of data.validation are not learned from.
+TEST_P(TrainingSteps, ValidateOnTheSameClips) {
+  const TrainingReference reference = reference_of(GetParam());
+  Training training(reference, test::world());
+  Way way{.name = "rarely", .steps = 4};
+  const Trained rarely = training.run(way);
+  way.validate_every = 1;
+  const Trained often = training.run(way);
+  if (rarely.values.empty()) return;
+  ASSERT_EQ(rarely.validations.size(), 2U);
+  ASSERT_EQ(often.validations.size(), 5U);
+  EXPECT_EQ(often.validations.front().loss, rarely.validations.front().loss);
+  EXPECT_EQ(often.validations.back().loss, rarely.validations.back().loss);
+  expect_same({rarely.steps, {}, rarely.names, rarely.values, {}},
+              {often.steps, {}, often.names, often.values, {}}, "often");
+  const auto which = [](const std::vector<SampleLoss>& samples) {
+    std::set<std::int64_t> found;
+    for (const SampleLoss& sample : samples) found.insert(sample.sample);
+    return found;
+  };
+  EXPECT_EQ(which(rarely.validations[0].samples), (std::set<std::int64_t>{0, 1, 2}));
+  way.own_validation = true;
+  const Trained own = training.run(way);
+  EXPECT_EQ(which(own.validations[0].samples), (std::set<std::int64_t>{1, 2}));
+  for (const StepResult& step : own.steps) {
+    EXPECT_EQ(which(step.samples), (std::set<std::int64_t>{0}));
+  }
+  // They have the same loss as among the first clips of the data: their numbers are the same.
+  for (std::size_t i = 0; i < own.validations[0].samples.size(); ++i) {
+    EXPECT_EQ(own.validations[0].samples[i].loss,
+              rarely.validations[0].samples[i + validation_quarters].loss);
   }
 }
 
