@@ -158,11 +158,11 @@ void Metrics::read_validations(hid_t file, std::int64_t done) {
   const hdf5::Dataset dataset = hdf5::open_dataset(file, validation_loss_name);
   const auto clips = hdf5::read_text(dataset.get(), clips_name, max_clips);
   const bool whole = steps && timesteps && losses && clips;
-  if (whole && form_.timesteps.empty()) {  // this job has no validations of its own
-    form_.timesteps = *timesteps;
+  if (whole && form_.validation.empty()) {  // this job has no validations of its own
+    form_.validation = *timesteps;
     form_.clips = *clips;
   }
-  if (!whole || form_.timesteps != *timesteps || form_.clips != *clips) {
+  if (!whole || form_.validation != *timesteps || form_.clips != *clips) {
     log::warning("{}: its validation losses {}, and are left out", metrics_path(folder_).string(),
                  whole ? "are of other clips than those of this job" : "cannot be read");
     return;
@@ -191,6 +191,9 @@ void Metrics::write_rows(hid_t file) const {
                            [&](const SampleMetrics& sample) { return sample.*column.value; });
     const hdf5::Dataset dataset = write_array(file, column.name, values, of_samples);
     hdf5::describe(dataset.get(), column.meaning, "1");
+    if (column.name == std::string_view(timestep_column.name)) {
+      hdf5::write_attribute(dataset.get(), "timesteps", form_.timesteps);
+    }
     scales.attach(dataset.get(), {step_axis, place_axis}, of_samples);
   });
   if (validations_.empty()) return;
@@ -205,8 +208,8 @@ void Metrics::write_rows(hid_t file) const {
     write_checksum(hdf5::open_dataset(file, axis.name.data()).get(), values, std::ssize(values));
   };
   add_scale(validation_step_axis, at);
-  add_scale(validation_timestep_axis, form_.timesteps);
-  const Shape of_losses{std::ssize(at), std::ssize(form_.timesteps)};
+  add_scale(validation_timestep_axis, form_.validation);
+  const Shape of_losses{std::ssize(at), std::ssize(form_.validation)};
   const hdf5::Dataset dataset = write_array(file, validation_loss_name, losses, of_losses);
   hdf5::describe(dataset.get(), "mean loss of the clips that validate", "1");
   hdf5::write_attribute(dataset.get(), clips_name, form_.clips);
@@ -227,7 +230,7 @@ bool Metrics::has_validation(std::int64_t step) const {
 }
 
 void Metrics::add_validation(std::vector<double> loss) {
-  expect(loss.size() == form_.timesteps.size() && !loss.empty(), "a validation of {} timesteps",
+  expect(loss.size() == form_.validation.size() && !loss.empty(), "a validation of {} timesteps",
          loss.size());
   validations_.push_back({steps(), std::move(loss)});
   written_ = false;

@@ -32,14 +32,15 @@ struct SampleMetrics {
 /// A validation: the mean loss of its clips at each of its timesteps.
 struct ValidationMetrics {
   std::int64_t step = 0;     ///< how many steps were done before
-  std::vector<double> loss;  ///< as many as MetricsForm::timesteps
+  std::vector<double> loss;  ///< as many as MetricsForm::validation
 };
 
 /// What all rows of a file have.
 struct MetricsForm {
-  std::int64_t batch = 1;  ///< samples of a step
-  /// Of validations, ascending; empty: there are none.
-  std::vector<std::int32_t> timesteps;
+  std::int64_t batch = 1;         ///< samples of a step
+  std::int64_t timesteps = 1000;  ///< of the noise schedule
+  /// Timesteps of validations, ascending; empty: there are none.
+  std::vector<std::int32_t> validation;
   /// Which clips validate. Losses of others cannot be compared.
   std::string clips;
 };

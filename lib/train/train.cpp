@@ -231,11 +231,11 @@ void Training::load() {
 }
 
 MetricsForm Training::metrics_form() const {
-  MetricsForm form{.batch = settings_.batch};
-  if (settings_.validate_every == 0) return form;
   const auto timesteps = std::ssize(samples_.planned.family->training_noise().alpha_bar);
+  MetricsForm form{.batch = settings_.batch, .timesteps = timesteps};
+  if (settings_.validate_every == 0) return form;
   for (int quarter = 0; quarter < validation_quarters; ++quarter) {
-    form.timesteps.push_back(static_cast<std::int32_t>(validation_timestep(quarter, timesteps)));
+    form.validation.push_back(static_cast<std::int32_t>(validation_timestep(quarter, timesteps)));
   }
   form.clips = hash_of_samples(samples_, samples_.validating());
   return form;

@@ -32,7 +32,8 @@ std::vector<double> validation(std::int64_t step) {
 }
 
 MetricsForm form() {
-  return {.batch = batch, .timesteps = {125, 375, 625, 875}, .clips = "four clips"};
+  return {
+      .batch = batch, .timesteps = 500, .validation = {125, 375, 625, 875}, .clips = "four clips"};
 }
 
 // A training of `steps` steps from `done` on, with validations after every second one.

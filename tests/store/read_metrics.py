@@ -44,6 +44,7 @@ for name, (dims, dtype, values) in OTHERS.items():
     assert found.dims == dims and found.dtype == dtype, found
     assert numpy.array_equal(found.values, values), found
     assert found.attrs["units"] == "1" and found.attrs["long_name"], found
+assert metrics.timestep.attrs["timesteps"] == 500, metrics.timestep
 assert metrics.validation_loss.attrs["clips"] == "four clips", metrics.validation_loss
 with h5py.File(PATH) as file:
     assert file.attrs["format_version"] == 1

@@ -199,8 +199,11 @@ def write_job(folder, clips=2, ranks=4, spans=2000, frames=9, height=64, width=6
     write_index(folder, requests, states)
 
 
-def write_metrics(folder, loss, gradient_norm=None, learning_rate=None, seconds=None):
-    """Columns that are not given are 0.5, 1e-4 and 2 s. NaN in `seconds`: a row that is lost."""
+def write_metrics(folder, loss, gradient_norm=None, learning_rate=None, seconds=None, samples=None,
+                  validations=None):
+    """Columns that are not given are 0.5, 1e-4 and 2 s. NaN in `seconds`: a row that is lost.
+    samples: number, timestep and loss, each [step, place]. validations: steps, timesteps and loss
+    [validation, timestep]. Without: a file of an earlier version, or without validation."""
     folder.mkdir(parents=True, exist_ok=True)
     columns = {"loss": loss, "gradient_norm": gradient_norm, "learning_rate": learning_rate,
                "seconds": seconds}
@@ -213,6 +216,13 @@ def write_metrics(folder, loss, gradient_norm=None, learning_rate=None, seconds=
             file.create_dataset(name, data=np.asarray(values, np.float64), chunks=(len(loss),),
                                 fletcher32=True)
         file["step"] = np.arange(len(loss), dtype=np.int32)
+        for names, arrays in ((("sample", "timestep", "sample_loss"), samples),
+                              (("validation_step", "validation_timestep", "validation_loss"),
+                               validations)):
+            for name, values in zip(names, arrays or ()):
+                file[name] = np.asarray(values, float if name.endswith("loss") else np.int32)
+        if samples is not None:
+            file["timestep"].attrs["timesteps"] = 1000
 
 
 def write_safetensors(path, tensors):
@@ -266,7 +276,13 @@ def write_training(folder, steps=500, samples=3, options=None, status="complete"
     norm = (0.25 + 1.1 * np.exp(-step / 60)) * noise.lognormal(0, 0.3, steps)
     rate = 1e-4 * np.minimum(1, step / 50) * 0.5 * (1 + np.cos(np.pi * step / 500))
     took = 3.2 + 0.15 * noise.standard_normal(steps) + 5 * (step == 0)
-    write_metrics(folder, loss, norm, rate, took)
+    timestep = noise.integers(0, 1000, (steps, 2))
+    apart = 0.3 * loss * (timestep[:, 0] - timestep[:, 1]) / 1000
+    validated = np.array([*range(0, steps, 50), steps])
+    write_metrics(folder, loss, norm, rate, took, samples=(
+        noise.integers(0, samples, (steps, 2)), timestep, np.stack([loss + apart, loss - apart], 1)),
+        validations=(validated, (125, 375, 625, 875), np.outer(
+            0.12 + 0.3 * np.exp(-validated / 90), (1.6, 0.7, 0.7, 1.0))))
     write_lora(folder, seed)
     for number in range(samples):
         write_sample(folder, number, f"a red square jumps, {number}", f"clips/{number:03}.mkv")

@@ -77,6 +77,47 @@ class Numbers(Report):
                                 (found["lowest"], min(means))):
             self.assertAlmostEqual(value, expected, places=9)
 
+    def test_the_loss_by_timestep(self):
+        """Known losses: a quarter of the timesteps and the step give them."""
+        steps = np.arange(20)
+        timestep = np.stack([np.where(steps < 10, 249, 500), np.full(20, 999)], 1)
+        loss = np.stack([np.where(steps < 10, 4.0, 1.0 + steps), np.full(20, 0.5)], 1)
+        loss[3, 0], loss[5, 1] = np.nan, np.inf
+        self.steps(loss.mean(1), samples=(np.zeros((20, 2)), timestep, loss))
+        found = self.training()["loss_by_quarter"]
+        self.assertEqual(found["window"], 8)
+        self.assertEqual(found["quarters"], [
+            {"timesteps": [0, 249], "samples": 9, "first": 4, "last": None},
+            {"timesteps": [250, 499], "samples": 0, "first": None, "last": None},
+            {"timesteps": [500, 749], "samples": 10, "first": None, "last": 16.5},
+            {"timesteps": [750, 999], "samples": 19, "first": 0.5, "last": 0.5}])
+        self.assertIn("0 to 249: 4 → –; 250 to 499: – → –; 500 to 749: – → 16.5; 750 to 999: "
+                      "0.5 → 0.5; means of up to 8 steps",
+                      " ".join(self.expect(0, self.out, "--text").split()))
+        # A row that is lost has no timestep.
+        timestep[-1], loss[-1] = -1, np.nan
+        self.steps(loss.mean(1), samples=(timestep, timestep, loss))
+        self.assertEqual(self.training()["loss_by_quarter"]["quarters"][2]["last"], 16)
+        self.steps(loss.mean(1))
+        self.assertIsNone(self.training()["loss_by_quarter"])
+
+    def test_validations(self):
+        losses = [[8, 4, 2, 2], [4, 2, 1, 1], [6, 3, 2, 1]]
+        self.steps(np.ones(20), validations=([0, 10, 20], [125, 375, 625, 875], losses))
+        self.assertEqual(self.training()["validation"], {
+            "steps": [0, 10, 20], "timesteps": [125, 375, 625, 875], "loss": [4, 2, 3],
+            "loss_by_timestep": [[8, 4, 6], [4, 2, 3], [2, 1, 2], [2, 1, 1]],
+            "lowest": 2, "lowest_step": 10})
+        self.assertIn("4 after 0 steps, 3 after 20, lowest 2 after 10",
+                      self.expect(0, self.out, "--text"))
+        page = self.page()
+        self.assertIn('aria-label="validation loss, 3 validations"', page)
+        self.assertIn("mean: 4 → 3", page)
+        self.assertIn("timestep 875: 2 → 1", page)
+        self.steps(np.ones(20))
+        self.assertIsNone(self.training()["validation"])
+        self.assertNotIn("validation", self.page())
+
     def test_lost_rows_and_values_that_are_not_finite(self):
         nan = np.nan
         loss = np.array([nan, nan, 1.0, 3.0, np.inf, nan] + [2.0] * 14)
@@ -139,7 +180,8 @@ class Pages(Report):
         self.assertIn("<dd>500<small> of 500</small></dd><dt>steps</dt>", page)
         self.assertIn("loss, mean of the last 50 steps", page)
         for label in ("loss by step, 500 steps", "gradient norm by step, 500 steps",
-                      "learning rate by step, 500 steps", "seconds by step, 500 steps"):
+                      "learning rate by step, 500 steps", "seconds by step, 500 steps",
+                      "loss by timestep, 500 steps", "validation loss, 11 validations"):
             self.assertIn(f'aria-label="{label}"', page)
         for words in ("mean of 50 steps", "rank 8, alpha 4, of to_q, to_k, to_v, to_out.0",
                       "a red square jumps, 2", 'id="timeline"', 'id="memory"'):
@@ -205,16 +247,28 @@ class Pages(Report):
     def test_metrics_of_another_form(self):
         for change, part in ((lambda file: file.move("loss", "lost"), "/loss is not there"),
                              (lambda file: self.replace(file, np.arange(20)), "loss is int64"),
-                             (lambda file: self.replace(file, np.zeros(19)), "as many in each")):
+                             (lambda file: self.replace(file, np.zeros(19)), "as many in each"),
+                             (lambda file: file.move("validation_step", "x"), "/validation_step "),
+                             (lambda file: file.move("timestep", "x"), None),
+                             (lambda file: self.replace(file, np.zeros(20), "sample"),
+                              "sample is float64 [20], expected int32 [step, place]"),
+                             (self.without_timesteps, "timestep has timesteps = None")):
             support.write_training(self.out, 20, trace=False)
             with h5py.File(self.out / "metrics.h5", "a") as file:
                 change(file)
-            self.refused(65, part, self.out, "--text")
+            if part is None:  # as in a file of an earlier version
+                self.expect(0, self.out, "--text")
+            else:
+                self.refused(65, part, self.out, "--text")
 
     @staticmethod
-    def replace(file, values):
-        del file["loss"]
-        file["loss"] = values
+    def without_timesteps(file):
+        del file["timestep"].attrs["timesteps"]
+
+    @staticmethod
+    def replace(file, values, name="loss"):
+        del file[name]
+        file[name] = values
 
 
 class OtherTools(ToolTest):

@@ -1,11 +1,46 @@
-"""Reads what a training has written: metrics.h5 with a row for each step, and encoded samples."""
+"""Reads what a training has written: metrics.h5 with a row for each step and each validation, and
+encoded samples."""
+import dataclasses
+
 import numpy as np
 
-from .hdf5 import Damaged, attributes, dataset, opened, read
+from .hdf5 import Damaged, attributes, dataset, opened, present, read
 
 # Columns of metrics.h5 in the order in which a step computes them.
 COMPUTED = ("loss", "gradient_norm", "learning_rate")
 COLUMNS = (*COMPUTED, "seconds")
+SAMPLES = {"sample": np.int32, "timestep": np.int32, "sample_loss": np.float64}
+VALIDATION = ("validation_step", "validation_timestep", "validation_loss")
+QUARTERS = 4
+
+
+@dataclasses.dataclass
+class Samples:
+    """Of each sample of each step, [step, place]: its number in the data (-1: lost), its timestep
+    out of so many, its loss."""
+    number: np.ndarray
+    timestep: np.ndarray
+    loss: np.ndarray
+    timesteps: int
+
+    def of_quarter(self, quarter):
+        """The losses with timesteps of a quarter of all, [step, place]; the others are NaN."""
+        found = self.timestep * QUARTERS // self.timesteps
+        return np.where((self.timestep >= 0) & (found == quarter), self.loss, np.nan)
+
+    def range_of(self, quarter):
+        """First and last timestep of a quarter."""
+        edges = [-(-self.timesteps * one // QUARTERS) for one in (quarter, quarter + 1)]
+        return edges[0], edges[1] - 1
+
+
+@dataclasses.dataclass
+class Validations:
+    """Of each validation the steps that were done before, [validation]; the timesteps, [timestep];
+    the mean losses of its clips, [validation, timestep]."""
+    step: np.ndarray
+    timestep: np.ndarray
+    loss: np.ndarray
 
 
 def metrics_of(folder):
@@ -36,6 +71,40 @@ def metrics(folder):
         if len(set(lengths.values())) != 1:
             raise Damaged(f"its columns have {lengths} rows, expected as many in each")
         return {name: read(array) for name, array in arrays.items()}
+
+
+def samples(folder):
+    """→ Samples, or None in a file of an earlier version. Raises Damaged."""
+    with opened(metrics_of(folder)) as file:
+        if len(present(file, SAMPLES)) < len(SAMPLES):
+            return None
+        arrays = {name: dataset(file, name) for name in SAMPLES}
+        shape = arrays["sample"].shape
+        for name, array in arrays.items():
+            if array.dtype != SAMPLES[name] or len(array.shape) != 2 or array.shape != shape:
+                raise Damaged(f"{name} is {array.dtype} {list(array.shape)}, expected "
+                              f"{np.dtype(SAMPLES[name])} [step, place], as the others")
+        if len(arrays["sample"]) != len(dataset(file, "loss")):
+            raise Damaged(f"sample has {len(arrays['sample'])} rows, expected as many as loss")
+        timesteps = attributes(arrays["timestep"]).get("timesteps")
+        if not isinstance(timesteps, np.integer) or not 0 < timesteps < 1 << 30:
+            raise Damaged(f"timestep has timesteps = {timesteps}, expected how many there are")
+        values = [read(array) for array in arrays.values()]
+    return Samples(*values, int(timesteps))
+
+
+def validations(folder):
+    """→ Validations, or None if there are none. Raises Damaged."""
+    with opened(metrics_of(folder)) as file:
+        if not present(file, VALIDATION):
+            return None
+        step, timestep, loss = (dataset(file, name) for name in VALIDATION)
+        if (step.dtype, timestep.dtype, loss.dtype) != (np.int32, np.int32, np.float64) or (
+                loss.shape != step.shape + timestep.shape or len(loss.shape) != 2
+                or 0 in loss.shape):
+            raise Damaged(f"{VALIDATION[-1]} is {loss.dtype} {list(loss.shape)}, expected float64 "
+                          f"[{', '.join(VALIDATION[:2])}]")
+        return Validations(*(read(array) for array in (step, timestep, loss)))
 
 
 def lost(values):

@@ -13,7 +13,8 @@ from .safetensors import Safetensors
 
 # Options that change bits; data.path and model.path do so only by what is in these places.
 SECTIONS = ("data.", "train.", "lora.", "numerics.")
-NO_BITS = ("data.path", "data.cache", "data.strict", "train.save-every")
+NO_BITS = ("data.path", "data.validation", "data.cache", "data.strict", "train.save-every",
+           "train.validate-every")
 
 
 @dataclasses.dataclass

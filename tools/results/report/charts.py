@@ -114,6 +114,36 @@ def by_step(values, mean, label, name, *, limit=None, wide=False):
         return _svg(figure, f"{label} by step, {plural(len(values), 'step')}", name)
 
 
+def curves(lines, label, title, name, *, from_zero=True, last=None):
+    """Lines over steps, one for each (steps, values, colour, width, whether points are marked).
+    Returns the picture; None if no value is finite. last: the last step that the axis shows."""
+    shown = [(steps[kept], values[kept], *style) for steps, values, *style in lines
+             for kept in [np.isfinite(values)] if kept.any()]
+    if not shown:
+        return None
+    with matplotlib.rc_context(STYLE):
+        figure, axes = pyplot.subplots(figsize=SIZE, layout="constrained")
+        for steps, values, colour, width, marked in shown:
+            if len(steps) > BINS:
+                places = np.linspace(0, len(steps) - 1, BINS).astype(int)
+                steps, values = steps[places], values[places]
+            marked = marked and len(steps) <= 40 or len(steps) == 1
+            axes.plot(steps, values, color=colour, linewidth=width, markersize=3.5,
+                      marker="o" if marked else "", clip_on=False)
+        low, high = (bound(values.min() if bound is min else values.max()
+                           for _, values, *_ in shown) for bound in (min, max))
+        low = min(0.0, low) if from_zero else low
+        room = 0.06 * (high - low) or 0.5 * abs(high) or 1.0
+        axes.set_ylim(low if from_zero else low - room, high + room)
+        axes.set_xlim(0, max(1, last if last is not None
+                             else max(steps[-1] for steps, *_ in shown)))
+        axes.set_xlabel("step")
+        axes.set_ylabel(label)
+        axes.xaxis.set_major_locator(ticker.MaxNLocator(7, integer=True))
+        axes.yaxis.set_major_formatter(ticker.FuncFormatter(lambda value, _: f"{value:g}"))
+        return _svg(figure, title, name)
+
+
 def _line(axes, values, **style):
     """A line through the finite values; of a single one, a dot."""
     steps = np.arange(len(values))

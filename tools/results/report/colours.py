@@ -15,6 +15,8 @@ NAMES = {"encode": "#8a63c9", "encode_image": "#6d4fb0", "encode_video": "#6d4fb
 # Purposes of memory, in the order in which they are stacked.
 PURPOSES = {"weights": "#2f6fc0", "activations": "#23875e", "workspace": "#c2508e",
             "exchange": "#e08a1e", "queue": "#8a63c9"}
+# Quarters of the timesteps, or timesteps in them, from little noise to much.
+QUARTERS = ("#e08a1e", "#23875e", "#2f6fc0", "#a8377a")
 OTHERS = ("#7f6a3a", "#4f9fb3", "#b84a4a", "#6b7fd1", "#8f8f3c", "#a25fb0", "#4c9a4c", "#c78f3d")
 
 

@@ -14,20 +14,24 @@ LARGEST = 1e100  # of a value; what is computed in float32 cannot reach it
 
 class Training:
     """`values`: column → float64 [step], NaN in rows that are lost; all empty without metrics.h5.
-    `window`: steps of the running mean. Files that are damaged are noted in the job."""
+    `window`: steps of the running mean. `samples`, `validations`: as training.py reads them, or
+    None. Files that are damaged are noted in the job."""
 
     def __init__(self, job):
         self._job = job
         self.values = {name: np.zeros(0) for name in training.COLUMNS}
+        self.samples = self.validations = None
         path = training.metrics_of(job.folder)
         if path.exists():
             try:
                 self.values = training.metrics(job.folder)
+                self.samples = training.samples(job.folder)
+                self.validations = training.validations(job.folder)
             except Damaged as error:
                 job.problem(path, error)
         self.steps = len(self.values["loss"])
         self.window = min(MAX_WINDOW, max(1, self.steps // 10))
-        self._samples = self._read_samples()
+        self._encoded = self._read_samples()
 
     @property
     def limit(self):
@@ -38,15 +42,18 @@ class Training:
         """Running mean of a column: of each step and those before it, `window` in all, without
         values that are not finite. float64 [step]; NaN in the first window - 1 steps, and where no
         value is finite."""
-        values = self.values[name]
-        finite = _is_finite(values)
-        sums = np.cumsum(np.concatenate([[0], np.where(finite, values, 0)]))
-        counts = np.cumsum(np.concatenate([[0], finite]))
-        count = counts[self.window:] - counts[:-self.window]
-        found = np.full(self.steps, np.nan)
-        found[self.window - 1:] = np.where(
-            count > 0, (sums[self.window:] - sums[:-self.window]) / np.maximum(1, count), np.nan)
-        return found
+        return _running_mean(self.values[name][:, None], self.window)
+
+    @property
+    def quarter_window(self):
+        """Steps of a mean of the losses in a quarter of the timesteps, for as many samples as in
+        the other means; fewer at the beginning, but at least `window`."""
+        return min(training.QUARTERS * self.window, self.steps)
+
+    def quarter_means(self):
+        """Running means of the losses of samples in each quarter of the timesteps, as mean()."""
+        return [_running_mean(self.samples.of_quarter(quarter), self.quarter_window, self.window)
+                for quarter in range(training.QUARTERS)]
 
     def numbers(self):
         """Those that the page, the text and --json show; schema.json describes them."""
@@ -60,7 +67,7 @@ class Training:
         total = float(seconds.sum())
         median = float(np.median(seconds)) if len(seconds) else None
         left = max(0, planned - self.steps) if planned is not None else None
-        count = len(self._samples) if self._samples is not None else None
+        count = len(self._encoded) if self._encoded is not None else None
         return {
             "method": options.get("train.method", ""), "steps": self.steps,
             "planned_steps": planned, "batch": batch,
@@ -73,6 +80,7 @@ class Training:
                      "lowest": float(np.nanmin(means)) if np.isfinite(means).any() else None,
                      "curve": [_at(means, place) for place in np.linspace(
                          0, len(means) - 1, min(CURVE, len(means))).astype(int)]},
+            "loss_by_quarter": self._by_quarter(), "validation": self._validation(),
             "gradient_norm": {
                 "median": float(np.median(norms)) if len(norms) else None,
                 "max": float(norms.max()) if len(norms) else None, "limit": self.limit,
@@ -87,6 +95,31 @@ class Training:
             "clips_per_hour": 3600 * batch * len(seconds) / total if batch and total else None,
             "seconds_left": left * median if left is not None and median is not None else None,
             "lora": self._lora()}
+
+    def _by_quarter(self):
+        if self.samples is None or not self.steps:
+            return None
+        found = []
+        for quarter, means in enumerate(self.quarter_means()):
+            first, last = self.samples.range_of(quarter)
+            count = int(_is_finite(self.samples.of_quarter(quarter)).sum())
+            found.append({"timesteps": [first, last], "samples": count,
+                          "first": _at(means, self.window - 1), "last": _at(means, -1)})
+        return {"window": self.quarter_window, "quarters": found}
+
+    def _validation(self):
+        if self.validations is None:
+            return None
+        one = self.validations
+        means = one.loss.mean(1)
+        finite = np.flatnonzero(_is_finite(means))
+        lowest = int(finite[np.argmin(means[finite])]) if len(finite) else None
+        return {"steps": one.step.tolist(), "timesteps": one.timestep.tolist(),
+                "loss": [_at(means, place) for place in range(len(means))],
+                "loss_by_timestep": [[_at(row, place) for place in range(len(row))]
+                                     for row in one.loss.T],
+                "lowest": None if lowest is None else float(means[lowest]),
+                "lowest_step": None if lowest is None else int(one.step[lowest])}
 
     def _finite(self, name):
         return self.values[name][_is_finite(self.values[name])]
@@ -113,6 +146,19 @@ class Training:
             except Damaged as error:
                 self._job.problem(path, error)
         return files
+
+
+def _running_mean(values, window, least=None):
+    """Means over `window` rows up to each one, or all rows if they are at least `least`, of the
+    values that are finite. values: [step, …]"""
+    first = np.maximum(0, np.arange(1, len(values) + 1) - window)
+    finite = _is_finite(values)
+    sums = np.cumsum(np.concatenate([[0], np.where(finite, values, 0).sum(1)]))
+    counts = np.cumsum(np.concatenate([[0], finite.sum(1)]))
+    count = counts[1:] - counts[first]
+    found = np.where(count > 0, (sums[1:] - sums[first]) / np.maximum(1, count), np.nan)
+    found[:(window if least is None else least) - 1] = np.nan
+    return found
 
 
 def _is_finite(values):

@@ -1,9 +1,11 @@
 """The parts of the page that show a training: its curves, what is trained, its samples."""
-from . import charts
+import numpy as np
+
+from . import charts, colours
 from .markup import table, text
 from .training import MAX_SAMPLES
 from .training_words import in_words
-from .units import number, plain, seconds
+from .units import number, plain, plural, seconds
 
 
 def of(found, training):
@@ -26,6 +28,7 @@ def _curves(found, training):
     words = (f'Loss: {plain(loss["first"])} → {plain(loss["last"])}' if window > 1 else "Loss")
     pictures = [_figure(words, legend + picture if picture else
                         '<p class="empty">No loss is finite.</p>')]
+    pictures += _validation(found, training) + _by_quarter(found, training)
     norm = found["gradient_norm"]
     limit = "" if norm["limit"] is None else f', limited to {plain(norm["limit"])} (dashed)'
     for name, label, words, limit_of in (
@@ -37,6 +40,62 @@ def _curves(found, training):
         picture = charts.by_step(training.values[name], mean, label, name, limit=limit_of)
         pictures.append(_figure(words, picture or '<p class="empty">No value is finite.</p>'))
     return f'{pictures[0]}<div class="pictures">{"".join(pictures[1:])}</div>'
+
+
+def _validation(found, training):
+    """The picture of validation losses in percent of the first, if there are any."""
+    values = found["validation"]
+    if values is None:
+        return []
+    of = training.validations
+    lines = [(f"timestep {timestep}", colour, losses, of.loss[:, place], 1.2)
+             for place, (timestep, losses, colour) in enumerate(zip(
+                 values["timesteps"], values["loss_by_timestep"], _colours(len(of.timestep))))]
+    lines.append(("mean", charts.INK, values["loss"], of.loss.mean(1), 2.2))
+    picture = charts.curves(
+        [(of.step, 100 * losses / losses[0], colour, width, True)
+         for _, colour, _, losses, width in lines if losses[0] > 0], "% of the first",
+        f"validation loss, {plural(len(of.step), 'validation')}", "validation",
+        from_zero=False, last=training.steps)
+    legend = _legend((charts.VARIABLES.get(colour, colour), f"{name}: {_change(losses)}")
+                     for name, colour, losses, _, _ in lines[-1:] + lines[:-1])
+    return [_figure("Validation loss, of fixed clips, timesteps and noise", legend + (
+        picture or '<p class="empty">No loss is finite.</p>'))]
+
+
+def _by_quarter(found, training):
+    """The picture of the loss by quarters of the timesteps, if they are known."""
+    values = found["loss_by_quarter"]
+    if values is None:
+        return []
+    steps = np.arange(training.steps)
+    fills = _colours(len(values["quarters"]))
+    picture = charts.curves(
+        [(steps, means, colour, 1.5, False)
+         for means, colour in zip(training.quarter_means(), fills)], "loss",
+        f"loss by timestep, {plural(training.steps, 'step')}", "quarters", last=training.steps - 1)
+    legend = _legend(
+        (colour, f'timesteps {one["timesteps"][0]} to {one["timesteps"][1]}: '
+                 f'{_change([one["first"], one["last"]])}')
+        for one, colour in zip(values["quarters"], fills))
+    return [_figure(f'Loss by timestep: means of up to {number(values["window"])} steps', legend + (
+        picture or '<p class="empty">No loss is finite.</p>'))]
+
+
+def _change(values):
+    return " → ".join(plain(value) for value in (values[:1] + values[-1:] if len(values) > 1
+                                                 else values))
+
+
+def _colours(count):
+    return [colours.QUARTERS[place % len(colours.QUARTERS)] for place in range(count)]
+
+
+def _legend(lines):
+    """lines: (colour, words)"""
+    return '<ul class="legend">' + "".join(
+        f'<li><i class="dash" style="border-top:2px solid {colour}"></i>{text(words)}</li>'
+        for colour, words in lines) + "</ul>"
 
 
 def _figure(words, picture):

@@ -17,6 +17,18 @@ def in_words(found):
         of = f'means of {loss["window"]} steps' if loss["window"] > 1 else "of single steps"
         yield "loss", (f'{plain(loss["first"])} at first, {plain(loss["last"])} at last, lowest '
                        f'{plain(loss["lowest"])}; {of}')
+    if found["validation"] is not None:
+        value = found["validation"]
+        yield "validation loss", (
+            f'{plain(value["loss"][0])} after {number(value["steps"][0])} steps, '
+            f'{plain(value["loss"][-1])} after {number(value["steps"][-1])}, lowest '
+            f'{plain(value["lowest"])} after {number(value["lowest_step"] or 0)}')
+    if found["loss_by_quarter"] is not None:
+        value = found["loss_by_quarter"]
+        yield "loss by timestep", "; ".join(
+            f'{one["timesteps"][0]} to {one["timesteps"][1]}: {plain(one["first"])} → '
+            f'{plain(one["last"])}' for one in value["quarters"]) + (
+                f'; means of up to {number(value["window"])} steps')
     if norm["median"] is not None:
         limited = ("" if norm["limited"] is None else f'; scaled down to {plain(norm["limit"])} '
                    f'in {percent(norm["limited"])} of the steps')
