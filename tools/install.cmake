@@ -12,7 +12,7 @@ install(TARGETS reelmesh RUNTIME DESTINATION bin)
 
 # Tools. Each finds its Python package beside itself, through a link in P/bin too.
 file(GLOB tools RELATIVE ${CMAKE_SOURCE_DIR} CONFIGURE_DEPENDS tools/reelmesh-*)
-install(PROGRAMS ${tools} tools/convert_open_sora.py DESTINATION ${share}/tools)
+install(PROGRAMS ${tools} tools/convert_open_sora.py tools/tensorboard_training DESTINATION ${share}/tools)
 install(DIRECTORY tools/results tools/open_sora DESTINATION ${share}/tools
         FILES_MATCHING PATTERN *.py PATTERN *.js PATTERN *.css PATTERN *.html PATTERN *.json
         PATTERN __pycache__ EXCLUDE)

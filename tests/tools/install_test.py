@@ -51,6 +51,7 @@ class Install(unittest.TestCase):
                      "tools/results/sheet.py", "tools/results/report/timeline.js",
                      "tools/results/report/page.css", "tools/results/report/page.html",
                      "tools/results/report/schema.json", "tools/convert_open_sora.py",
+                     "tools/tensorboard_training",
                      "lib/base/span_names.hpp"):
             self.assertIn(f"share/reelmesh/{name}", files)
         # All job files and batch scripts.

@@ -48,8 +48,11 @@ def need_packages(*names):
     """Exits with status 69 if one of these modules is not installed."""
     missing = [name for name in names if importlib.util.find_spec(name) is None]
     if missing:
-        packages = " ".join(DEBIAN[name] for name in missing)
-        fail(69, f"{sys.executable} has no {', '.join(missing)}; on Debian: apt install {packages}")
+        ways = [f"{way} {' '.join(names)}" for way, names in (
+            ("on Debian: apt install", [DEBIAN[name] for name in missing if name in DEBIAN]),
+            ("in a virtual environment: pip install",
+             [name for name in missing if name not in DEBIAN])) if names]
+        fail(69, f"{sys.executable} has no {', '.join(missing)}; {'; '.join(ways)}")
 
 
 def folder(path):
