@@ -113,6 +113,7 @@ class Training {
   std::int64_t before_ = 0;         // steps that were completed before
   std::int64_t done_ = 0;           // completed steps
   std::string validation_note_;     // of the last validation, on the first rank
+  bool lacks_validation_ = false;   // since the job is to stop
 };
 
 void Training::plan() {
@@ -318,8 +319,11 @@ void Training::validate_if_due(Progress& progress) {
   progress.pause();
   std::optional<ValidationResult> result;
   if (steps_->trains()) result = steps_->validate_together();
+  progress.resume();
+  const bool stops = steps_->trains() && !result;
+  lacks_validation_ = world_.max(std::int64_t{stops ? 1 : 0}) > 0;
+  if (lacks_validation_) return;
   comm::run_on_first_rank(world_, [&] {
-    if (!result) return;  // the job is to stop
     check_losses(result->samples,
                  fmt::format("validation after {} of {} steps", done_, settings_.steps));
     std::string losses;
@@ -333,7 +337,6 @@ void Training::validate_if_due(Progress& progress) {
     validation_note_ = fmt::format(", validation {:.4f}", mean);
     metrics_->add_validation({result->loss.begin(), result->loss.end()});
   });
-  progress.resume();
 }
 
 void Training::run() {
@@ -341,8 +344,8 @@ void Training::run() {
                     Progress::standard_error(world_.rank() == 0));
   double saved_at = now();
   std::int64_t saved_step = -1;
-  bool stops = false;
   validate_if_due(progress);
+  bool stops = lacks_validation_;
   while (done_ < settings_.steps && !stops) {
     if (!unsaved_) unsaved_.emplace();
     const double began = now();
@@ -385,7 +388,7 @@ void Training::run() {
 }
 
 Status Training::report() {
-  const bool complete = steps_ && done_ >= settings_.steps;
+  const bool complete = steps_ && done_ >= settings_.steps && !lacks_validation_;
   unsaved_.emplace();
   if (const auto& spans = trace::recorder().device_spans) spans->settle();
   if (traces_) traces_->finish_together();

@@ -181,7 +181,8 @@ class InterruptionTest(Training):
         self.check_goes_on(4)
 
     def test_validation(self):
-        """It changes nothing of the training, and is the same after a kill and on other ranks."""
+        """It changes nothing of the training, and is the same after a stop and a kill, and on other
+        ranks."""
         own = self.folder / "validation.csv"
         with open(own, "w", newline="") as file:
             csv.writer(file).writerows([("video", "prompt")] + [
@@ -201,9 +202,14 @@ class InterruptionTest(Training):
         self.assertEqual(len(self.encoded()), CLIPS)
         self.assertEqual(len(list((self.output / "cache").glob("*.validation.h5"))), 2)
         self.output = output
+        # While samples are encoded, or in the first validation.
+        outcome = self.disturb(2, lambda job, ranks: job.send_signal(signal.SIGUSR1),
+                               self.options(**options), lambda: len(list(
+                                   (self.output / "cache").glob("*.validation.h5"))) == 2)
+        self.assertEqual(outcome.status, STOPPED, outcome)
         outcome = self.disturb(3, lambda job, ranks: os.kill(ranks[2], signal.SIGKILL),
-                               self.options(train__save_every=2, **options),
-                               lambda: self.saved_step() >= 10)
+                               self.options(train__save_every=2, output__if_exists="resume",
+                                            **options), lambda: self.saved_step() >= 10)
         self.assertNotIn(outcome.status, (0, STOPPED), outcome)
         self.assertLess(self.saved_step(), STEPS)
         self.check_goes_on(2, **options)
