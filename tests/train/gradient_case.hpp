@@ -109,10 +109,12 @@ inline CaseGradient gradient_of(const GradientCase& c, const GradientRun& run) {
   std::vector<Tensor> own(model.matrices().size());
   const ops::ExactSum of_rank = prepared->gradient_together(
       sample, [&](std::size_t i, const Tensor& gradient) { own[i] = gradient; });
-  const ops::ExactSum forward = prepared->squares_together(sample);
-  EXPECT_TRUE(forward.high == of_rank.high && forward.middle == of_rank.middle &&
-              forward.low == of_rank.low && forward.lost == of_rank.lost)
-      << "the forward pass alone has another loss";
+  if (run.residence != Residence::sharded) {  // which steps_test.cpp has, and which is slow
+    const ops::ExactSum forward = prepared->squares_together(sample);
+    EXPECT_TRUE(forward.high == of_rank.high && forward.middle == of_rank.middle &&
+                forward.low == of_rank.low && forward.lost == of_rank.lost)
+        << "the forward pass alone has another loss";
+  }
 
   CaseGradient result;
   std::vector<std::int64_t> squares{of_rank.high, of_rank.middle, of_rank.low, of_rank.lost};
