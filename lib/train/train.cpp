@@ -258,7 +258,7 @@ void Training::write_transformer() {
   for (std::size_t i = 0; i < model.matrices().size(); ++i) {
     const Tensor values = steps_->values_together(i, 1).front();
     if (world_.rank() != 0) continue;
-    all.push_back(values.reshape(model.stored_shape(i)).to(job_.dtype).clone());
+    all.push_back(values.reshape(model.stored_shape(i)).to(job_.dtype));
     tensors.push_back({model.matrices()[i].name, job_.dtype, all.back().shape()});
   }
   if (world_.rank() != 0) return;
