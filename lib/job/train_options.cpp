@@ -241,6 +241,16 @@ std::vector<Option> train_options() {
                                const auto& clip = job.train->clip;
                                return clip ? text_of(clip) : std::string("none");
                              }),
+      changes_bits<&T::ema>(
+          "train.ema", "N",
+          "decay of a running mean of what is trained, over the steps, which is then what is "
+          "written; 0 to 0.999999, or off",
+          "off",
+          [](Draft& d, Text text, Where option) {
+            std::optional<double>& ema = train_of(d).ema;
+            ema.reset();
+            if (text != "off") ema = parse_number(text, option, 0, max_beta);
+          }),
       changes_bits<&T::caption_dropout>(
           "train.caption-dropout", "N",
           "probability that a sample has the empty caption instead of its own, 0 to 1", "0",

@@ -54,6 +54,8 @@ struct TrainSettings {
   OptimizerKind optimizer = OptimizerKind::adamw;
   double beta1 = 0.9, beta2 = 0.95, weight_decay = 1e-4, epsilon = 1e-8;
   std::optional<double> clip = 1.0;  ///< largest global norm of the gradient; unset: no limit
+  /// What is written is a running mean of what is trained: mean += (1 − ema)·(value − mean).
+  std::optional<double> ema;
   double caption_dropout = 0;        ///< probability of an empty caption
   bool samples_posterior = true;     ///< latents are drawn from the posterior, or are its mean
   std::int64_t save_every = 0;       ///< steps between saved states; 0: as [restart] says

@@ -30,6 +30,11 @@ REELMESH_CLONES void add_elements(float* into, const float* from, std::int64_t c
   for (std::int64_t i = 0; i < count; ++i) into[i] += from[i];
 }
 
+REELMESH_CLONES void move_towards(float* mean, const float* values, std::int64_t count,
+                                  float share) {
+  for (std::int64_t i = 0; i < count; ++i) mean[i] += share * (values[i] - mean[i]);
+}
+
 // The largest magnitude; infinite if an element is not finite.
 REELMESH_CLONES float largest_magnitude(const float* x, std::int64_t count) {
   std::uint32_t largest = 0;  // the order of bits is that of magnitudes, and then of NaN
@@ -86,6 +91,7 @@ Parameters::Parameters(const comm::Group& group, const Trainable& model,
   const std::int64_t moments = moments_of(settings.optimizer) > 0 ? size : 0;
   first_ = Tensor::zeros({moments}, DType::float32, host);
   second_ = Tensor::zeros({moments}, DType::float32, host);
+  mean_ = Tensor::zeros({settings.ema ? size : 0}, DType::float32, host);
   if (host.only_shapes) return;
   if (model.targets().empty()) {
     for (std::size_t i = 0; i < matrices_.size(); ++i) set(matrices_[i], model.initial(i));
@@ -94,6 +100,7 @@ Parameters::Parameters(const comm::Group& group, const Trainable& model,
   } else {
     read(model.targets());
   }
+  if (settings.ema) mean_.copy_from(values_);
 }
 
 void Parameters::set(const Matrix& matrix, const Tensor& whole) {
@@ -225,15 +232,19 @@ void Parameters::update(std::int64_t step, double rate, double factor, std::int6
                 settings_);
   for_each_part(size(), [&](std::int64_t first, std::int64_t count) {
     std::fill_n(gradients_.data<float>() + first, count, 0.0F);
+    if (!settings_.ema) return;
+    move_towards(mean_.data<float>() + first, std::as_const(values_).data<float>() + first, count,
+                 static_cast<float>(1 - *settings_.ema));
   });
 }
 
-std::vector<Tensor> Parameters::values_together(std::size_t first, std::size_t count) const {
+std::vector<Tensor> Parameters::whole_together(const Tensor& parts, std::size_t first,
+                                               std::size_t count) const {
   std::vector<Move> moves;
   std::vector<Tensor> sources, targets;
   if (group_.size() == 1) {
     for (std::size_t i = first; i < first + count; ++i) {
-      targets.push_back(part(values_, i).reshape({matrices_[i].rows, matrices_[i].columns}));
+      targets.push_back(part(parts, i).reshape({matrices_[i].rows, matrices_[i].columns}));
     }
     return targets;
   }
@@ -247,7 +258,7 @@ std::vector<Tensor> Parameters::values_together(std::size_t first, std::size_t c
     const Layout cut({matrix.rows, matrix.columns}, std::move(boxes));
     const Box own = own_box(cut, group_);
     moves.push_back({cut, Layout::replicated(cut.global(), group_.size())});
-    sources.push_back(values_.rows(matrix.first, own.numel()).reshape(own.extent));
+    sources.push_back(parts.rows(matrix.first, own.numel()).reshape(own.extent));
     const std::int64_t elements = numel(cut.global());
     targets.push_back(whole.rows(at, elements).reshape(cut.global()));
     at += elements;
@@ -273,6 +284,7 @@ std::vector<TrainingArray> Parameters::arrays(const comm::Group& world,
   };
   for (const Matrix& matrix : matrices_) {
     add(matrix, "", values_);
+    if (settings_.ema) add(matrix, ".mean", mean_);
     if (moments_of(settings_.optimizer) == 0) continue;
     add(matrix, ".first_moment", first_);
     add(matrix, ".second_moment", second_);

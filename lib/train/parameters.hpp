@@ -44,7 +44,13 @@ class Parameters {
 
   /// Matrices [first, first + count), as MatrixValues; they may share the memory of this object.
   /// Collective over the group.
-  std::vector<Tensor> values_together(std::size_t first, std::size_t count) const;
+  std::vector<Tensor> values_together(std::size_t first, std::size_t count) const {
+    return whole_together(values_, first, count);
+  }
+  /// The same of what is to be written: with settings.ema the running mean of the values.
+  std::vector<Tensor> results_together(std::size_t first, std::size_t count) const {
+    return whole_together(settings_.ema ? mean_ : values_, first, count);
+  }
 
   /// The state, for writing and reading: arrays over `world` that share the memory of this object.
   /// ranks: those of the world that have parts, in the order of `group`; each rank of a replica
@@ -59,13 +65,16 @@ class Parameters {
   void read(const std::vector<LoraTarget>& targets);
   /// Keeps this rank's columns of `whole`.
   void set(const Matrix& matrix, const Tensor& whole);
+  std::vector<Tensor> whole_together(const Tensor& parts, std::size_t first,
+                                     std::size_t count) const;
   Box own_box_of(const Matrix& matrix, int rank) const;
 
   comm::Group group_;
   TokenColumns columns_;
   const TrainSettings& settings_;
   std::vector<Matrix> matrices_;
-  Tensor values_, gradients_, first_, second_;  ///< this rank's elements; moments may be empty
+  /// This rank's elements. Moments and mean are empty unless they are needed.
+  Tensor values_, gradients_, first_, second_, mean_;
 };
 
 }  // namespace reelmesh::train

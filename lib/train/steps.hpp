@@ -50,10 +50,10 @@ class Steps {
   /// posterior, with noise that depends on train.seed, clip and timestep only. Empty if the job is
   /// to stop before all are computed. Collective over all ranks that train.
   std::optional<ValidationResult> validate_together();
-  /// As MatrixValues, of the model's matrices; on the ranks that train. Collective over each
-  /// replica.
-  std::vector<Tensor> values_together(std::size_t first, std::size_t count) const {
-    return own_->parameters().values_together(first, count);
+  /// What is to be written, as MatrixValues, of the model's matrices; on the ranks that train.
+  /// Collective over each replica.
+  std::vector<Tensor> results_together(std::size_t first, std::size_t count) const {
+    return own_->parameters().results_together(first, count);
   }
   const Trainable& model() const { return *model_; }
 

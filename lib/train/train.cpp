@@ -256,7 +256,7 @@ void Training::write_transformer() {
   std::vector<TensorToWrite> tensors;
   std::vector<Tensor> all;
   for (std::size_t i = 0; i < model.matrices().size(); ++i) {
-    const Tensor values = steps_->values_together(i, 1).front();
+    const Tensor values = steps_->results_together(i, 1).front();
     if (world_.rank() != 0) continue;
     all.push_back(values.reshape(model.stored_shape(i)).to(job_.dtype));
     tensors.push_back({model.matrices()[i].name, job_.dtype, all.back().shape()});
@@ -278,7 +278,7 @@ void Training::write_transformer() {
 void Training::write_lora() {
   if (!steps_->trains()) return;
   const Trainable& model = steps_->model();
-  const std::vector<Tensor> values = steps_->values_together(0, model.matrices().size());
+  const std::vector<Tensor> values = steps_->results_together(0, model.matrices().size());
   if (world_.rank() != 0) return;
   LoraToWrite lora{.rank = settings_.lora.rank,
                    .alpha = settings_.lora.alpha.value_or(static_cast<double>(settings_.lora.rank)),

@@ -166,6 +166,7 @@ TEST(Options, AreClassified) {
                                                "train.weight-decay",
                                                "train.epsilon",
                                                "train.clip",
+                                               "train.ema",
                                                "train.caption-dropout",
                                                "train.posterior",
                                                "train.reproducible",
@@ -230,9 +231,11 @@ TEST(Fingerprint, OfATrainingHasItsSettings) {
             "train.posterior mode, train.reproducible yes, lora.rank 64, lora.alpha 1.5, "
             "lora.targets ff.net.2, tf32 no, reproducible yes, attention auto");
   train.method = TrainMethod::full;  // settings of LoRAs do not matter
-  EXPECT_THAT(fingerprint("12ab", job, {}),
-              testing::AllOf(testing::HasSubstr("train.method full"),
-                             testing::Not(testing::HasSubstr("lora"))));
+  train.ema = 0.5;
+  EXPECT_THAT(
+      fingerprint("12ab", job, {}),
+      testing::AllOf(testing::HasSubstr("train.method full"), testing::HasSubstr("train.ema 0.5"),
+                     testing::Not(testing::HasSubstr("lora"))));
 }
 
 TEST(Fingerprint, NamesWhatChangesBits) {

@@ -21,8 +21,10 @@ struct Way {
   DType dtype = DType::float32;
   bool reproducible = true;
   std::optional<std::int64_t> steps;  // in place of those of the reference
-  std::int64_t validate_every = 0;    // 0: before the first and after the last step
-  bool own_validation = false;        // the last two of the samples only validate
+  std::optional<double> ema = {};
+  bool constant_rate = false;
+  std::int64_t validate_every = 0;  // 0: before the first and after the last step
+  bool own_validation = false;      // the last two of the samples only validate
 };
 
 struct Trained {
@@ -86,6 +88,8 @@ class Training {
     job.dtype = way.dtype;
     job.train->reproducible = way.reproducible;
     if (way.steps) job.train->steps = *way.steps;
+    job.train->ema = way.ema;
+    if (way.constant_rate) job.train->schedule = RateSchedule::constant;
     job.parallel.replicas = way.replicas;
     job.parallel.ulysses = way.ulysses;
     job.parallel.ring = way.ring;
@@ -120,7 +124,7 @@ class Training {
     }
     const Trainable& model = steps.model();
     for (const TrainedMatrix& matrix : model.matrices()) trained.names.push_back(matrix.name);
-    for (const Tensor& value : steps.values_together(0, model.matrices().size())) {
+    for (const Tensor& value : steps.results_together(0, model.matrices().size())) {
       trained.values.push_back(value.clone());
     }
     for (std::size_t i = 0; reference_.all_weights() && i < trained.values.size(); ++i) {
@@ -334,6 +338,40 @@ TEST(TrainingValidation, IsOnTheSameClips) {
   for (std::size_t i = 0; i < own.validations[0].samples.size(); ++i) {
     EXPECT_EQ(own.validations[0].samples[i].loss,
               rarely.validations[0].samples[i + validation_quarters].loss);
+  }
+}
+
+// With train.ema a running mean is written; the training itself goes on with the values.
+TEST_P(TrainingSteps, MayBeAveraged) {
+  const TrainingReference reference = reference_of(GetParam());
+  Training training(reference, test::world());
+  Way way{.name = "values", .constant_rate = true};
+  constexpr float share = 0.25F;
+  Trained after;  // The first step has the rate 0.
+  std::vector<Tensor> mean;
+  for (std::int64_t steps = 1; steps <= 4; ++steps) {
+    way.steps = steps;
+    after = training.run(way);
+    for (std::size_t i = 0; i < after.values.size(); ++i) {
+      if (steps == 1) {
+        mean.push_back(after.values[i]);
+        continue;
+      }
+      for (std::int64_t e = 0; e < mean[i].numel(); ++e) {
+        float& m = mean[i].data<float>()[e];
+        m += share * (after.values[i].data<float>()[e] - m);
+      }
+    }
+  }
+  way.ema = 1 - share;
+  const Trained averaged = training.run(way);
+  ASSERT_EQ(averaged.values.size(), mean.size());
+  for (std::size_t i = 0; i < mean.size(); ++i) {
+    EXPECT_TRUE(test::same_bits(averaged.values[i], mean[i])) << averaged.names[i];
+    EXPECT_FALSE(test::same_bits(averaged.values[i], after.values[i])) << averaged.names[i];
+  }
+  for (std::size_t i = 0; i < averaged.steps.size(); ++i) {
+    EXPECT_EQ(averaged.steps[i].loss, after.steps[i].loss) << "step " << i;
   }
 }
 
