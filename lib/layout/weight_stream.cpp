@@ -170,7 +170,9 @@ std::size_t WeightStream::State::add(const ops::LinearForm& form, const ops::Wei
     first = end;
   }
   // It is only read again where it stays in the file; it may hold all values.
-  if (placement_.residence == Residence::sharded) layer->weight.read = {};
+  if (placement_.residence == Residence::sharded || form.device().is_cuda()) {
+    layer->weight.read = {};
+  }
   return before;
 }
 
