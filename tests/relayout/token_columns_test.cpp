@@ -83,7 +83,22 @@ TEST(TokenColumns, RanksDivideUnits) {
     }
     EXPECT_EQ(end, channels);
   }
-  EXPECT_THROW(exchange.columns(4, 0), Error);
+}
+
+// The last unit may be smaller, and is never divided.
+TEST(TokenColumns, RanksDivideAllButTheLastPartOfAUnit) {
+  const int ranks = test::world().size();
+  const TokenColumns exchange(test::world(), {Layout::cut({5}, 0, ranks)}, unit);
+  for (const std::int64_t channels : {1, 4, 13, 59}) {
+    std::int64_t end = 0;
+    for (int rank = 0; rank < ranks; ++rank) {
+      const auto [first, count] = exchange.columns(channels, rank);
+      EXPECT_EQ(first, end);
+      EXPECT_TRUE(first % unit == 0 || count == 0) << channels;
+      end = first + count;
+    }
+    EXPECT_EQ(end, channels);
+  }
 }
 
 TEST(TokenColumns, BringTokensOfEveryLayout) {
