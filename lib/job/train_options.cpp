@@ -268,7 +268,8 @@ std::vector<Option> train_options() {
             return std::string(posteriors[job.train->samples_posterior ? 0 : 1]);
           }),
       {"train.save-every", "N",
-       "steps after which the LoRA and the state of the training are saved, 0 to 100000000; 0: as "
+       "steps after which what is trained and the state of the training are saved, 0 to 100000000; "
+       "0: as "
        "restart.every says",
        "0", Effect::no_bits, set_integer<&T::save_every, 0, max_steps>},
       {"train.validate-every", "N",
