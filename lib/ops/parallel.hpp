@@ -37,4 +37,12 @@ void parallel_for(std::int64_t n, std::int64_t grain, F&& f) {
   if (failure) std::rethrow_exception(failure);
 }
 
+/// Calls f(first, count) for parts of [0, n) of at most `size` elements, distributed likewise.
+template <class F>
+void parallel_parts(std::int64_t n, std::int64_t size, F&& f) {
+  parallel_for((n + size - 1) / size, 1, [&](std::int64_t part) {
+    f(part * size, n - part * size < size ? n - part * size : size);
+  });
+}
+
 }  // namespace reelmesh::ops

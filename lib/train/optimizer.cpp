@@ -11,16 +11,7 @@
 namespace reelmesh::train {
 namespace {
 
-// Calls f(begin, end) for parts of [0, count), on all threads.
-template <class F>
-void for_each_part(std::size_t count, F&& f) {
-  constexpr std::size_t task = std::size_t{1} << 14;
-  ops::parallel_for(static_cast<std::int64_t>((count + task - 1) / task), 1,
-                    [&](std::int64_t number) {
-                      const std::size_t begin = static_cast<std::size_t>(number) * task;
-                      f(begin, std::min(begin + task, count));
-                    });
-}
+constexpr std::int64_t elements_of_task = std::int64_t{1} << 14;
 
 // The numbers of an update in AdamW, computed in float64 and rounded once, as PyTorch does.
 struct AdamW {
@@ -58,8 +49,8 @@ struct AdamW {
 
 REELMESH_CLONES void update_elements(const AdamW& adamw, float* __restrict parameters,
                                      const float* __restrict gradients, float* __restrict first,
-                                     float* __restrict second, std::size_t begin, std::size_t end) {
-  for (std::size_t i = begin; i < end; ++i) {
+                                     float* __restrict second, std::int64_t count) {
+  for (std::int64_t i = 0; i < count; ++i) {
     adamw(parameters[i], gradients[i], first[i], second[i]);
   }
 }
@@ -98,16 +89,21 @@ void update(std::span<float> parameters, std::span<const float> gradients, std::
          gradients.size(), first.size(), second.size());
   if (settings.optimizer == OptimizerKind::sgd) {
     const auto factor = static_cast<float>(by.factor), rate = static_cast<float>(-by.rate);
-    for_each_part(count, [&](std::size_t begin, std::size_t end) {
-      for (std::size_t i = begin; i < end; ++i) parameters[i] += rate * (gradients[i] * factor);
-    });
+    ops::parallel_parts(std::ssize(parameters), elements_of_task,
+                        [&](std::int64_t begin, std::int64_t size) {
+                          float* const values = parameters.data() + begin;
+                          const float* const of_values = gradients.data() + begin;
+                          for (std::int64_t i = 0; i < size; ++i)
+                            values[i] += rate * (of_values[i] * factor);
+                        });
     return;
   }
   const AdamW adamw(by, settings);
-  for_each_part(count, [&](std::size_t begin, std::size_t end) {
-    update_elements(adamw, parameters.data(), gradients.data(), first.data(), second.data(), begin,
-                    end);
-  });
+  ops::parallel_parts(std::ssize(parameters), elements_of_task,
+                      [&](std::int64_t begin, std::int64_t size) {
+                        update_elements(adamw, parameters.data() + begin, gradients.data() + begin,
+                                        first.data() + begin, second.data() + begin, size);
+                      });
 }
 
 }  // namespace reelmesh::train

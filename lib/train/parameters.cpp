@@ -17,15 +17,6 @@ namespace {
 
 constexpr std::int64_t elements_of_task = std::int64_t{1} << 16;
 
-// Calls f(first, count) for parts of [0, count), on all threads.
-template <class F>
-void for_each_part(std::int64_t count, F&& f) {
-  ops::parallel_for((count + elements_of_task - 1) / elements_of_task, 1, [&](std::int64_t task) {
-    const std::int64_t first = task * elements_of_task;
-    f(first, std::min(elements_of_task, count - first));
-  });
-}
-
 REELMESH_CLONES void add_elements(float* into, const float* from, std::int64_t count) {
   for (std::int64_t i = 0; i < count; ++i) into[i] += from[i];
 }
@@ -161,7 +152,7 @@ Tensor Parameters::empty_gradient() const {
 
 void add_to(Tensor& sum, const Tensor& gradient) {
   if (sum.device().only_shapes) return;
-  for_each_part(sum.numel(), [&](std::int64_t first, std::int64_t count) {
+  ops::parallel_parts(sum.numel(), elements_of_task, [&](std::int64_t first, std::int64_t count) {
     add_elements(sum.data<float>() + first, gradient.data<float>() + first, count);
   });
 }
@@ -185,7 +176,7 @@ double Parameters::gradient_norm_together(std::int64_t samples) const {
   const std::int64_t elements = size(),
                      tasks = (elements + elements_of_task - 1) / elements_of_task;
   std::vector<float> largest_of(static_cast<std::size_t>(tasks));
-  for_each_part(elements, [&](std::int64_t first, std::int64_t count) {
+  ops::parallel_parts(elements, elements_of_task, [&](std::int64_t first, std::int64_t count) {
     largest_of[static_cast<std::size_t>(first / elements_of_task)] =
         largest_magnitude(gradients_.data<float>() + first, count);
   });
@@ -230,7 +221,7 @@ void Parameters::update(std::int64_t step, double rate, double factor, std::int6
                 first_.span<float>(), second_.span<float>(),
                 {.step = step + 1, .rate = rate, .factor = factor / static_cast<double>(samples)},
                 settings_);
-  for_each_part(size(), [&](std::int64_t first, std::int64_t count) {
+  ops::parallel_parts(size(), elements_of_task, [&](std::int64_t first, std::int64_t count) {
     std::fill_n(gradients_.data<float>() + first, count, 0.0F);
     if (!settings_.ema) return;
     move_towards(mean_.data<float>() + first, std::as_const(values_).data<float>() + first, count,
@@ -253,9 +244,7 @@ std::vector<Tensor> Parameters::whole_together(const Tensor& parts, std::size_t 
   for (const Matrix& matrix : wanted) size += matrix.rows * matrix.columns;
   const Tensor whole = Tensor::empty({size}, DType::float32, values_.device());
   for (const Matrix& matrix : wanted) {
-    std::vector<Box> boxes;
-    for (int r = 0; r < group_.size(); ++r) boxes.push_back(own_box_of(matrix, r));
-    const Layout cut({matrix.rows, matrix.columns}, std::move(boxes));
+    const Layout cut = matrix.layout(columns_, group_.size());
     const Box own = own_box(cut, group_);
     moves.push_back({cut, Layout::replicated(cut.global(), group_.size())});
     sources.push_back(parts.rows(matrix.first, own.numel()).reshape(own.extent));

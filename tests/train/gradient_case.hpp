@@ -124,11 +124,7 @@ inline CaseGradient gradient_of(const GradientCase& c, const GradientRun& run) {
   for (const LoraTarget& target_of : model.targets()) result.modules.push_back(target_of.module);
   for (std::size_t i = 0; i < own.size(); ++i) {
     const TrainedMatrix& matrix = model.matrices()[i];
-    std::vector<Box> cut;
-    for (int rank = 0; rank < group.size(); ++rank) {
-      cut.push_back(matrix.box(prepared->columns(), rank));
-    }
-    const Layout layout({matrix.rows, matrix.columns}, cut);
+    const Layout layout = matrix.layout(prepared->columns(), group.size());
     result.names.push_back(matrix.name);
     result.gradients.push_back(
         relayout({own[i], layout, group}, Layout::replicated(layout.global(), group.size())).local);

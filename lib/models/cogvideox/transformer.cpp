@@ -152,9 +152,6 @@ std::int64_t text_tokens(const CogVideoXPlacement& placement) {
   return own_box(placement.text(), placement.group()).numel();
 }
 
-// Chunks of a block's modulation table for video. Those for text follow, in the same order.
-enum Chunk { shift_chunk, scale_chunk, gate_chunk, video_chunks };
-
 Tensor modulated(const Tensor& z, const Affine& norm, float eps, const Tensor& table,
                  const CogVideoXPlacement& placement) {
   Tensor out = Tensor::empty(z.shape(), z.dtype(), z.device());

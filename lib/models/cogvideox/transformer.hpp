@@ -48,6 +48,10 @@ class CogVideoXPlacement {
   RotaryTables rotary_;   ///< of this rank's video tokens, or empty
 };
 
+/// Chunks of a block's modulation table for the video. Those for the text follow, in the same
+/// order.
+enum ModulationChunk { shift_chunk, scale_chunk, gate_chunk, video_chunks };
+
 /// The LoRAs of a block's layers while they are trained; null: none.
 struct BlockAdapters {
   const Adapter *query = nullptr, *key_value = nullptr, *out = nullptr;

@@ -15,24 +15,6 @@
 namespace reelmesh {
 namespace {
 
-// Chunks of a modulation table, as in transformer.cpp.
-enum Chunk { shift_chunk, scale_chunk, gate_chunk, video_chunks };
-
-// x as rows of its last axis, which may have no elements.
-Tensor as_rows(const Tensor& x) {
-  const Shape leading(x.shape().begin(), x.shape().end() - 1);
-  return x.reshape({numel(leading), x.shape().back()});
-}
-
-// Columns [first, first + count) of [row, column].
-Tensor column_range(const Tensor& x, std::int64_t first, std::int64_t count) {
-  if (first == 0 && count == x.shape(1)) return x;
-  const std::int64_t rows = x.shape(0);
-  Tensor out = Tensor::empty({rows, count}, x.dtype(), x.device());
-  copy_box({{0, first}, {rows, count}}, x, {{0, 0}, x.shape()}, out, {{0, first}, {rows, count}});
-  return out;
-}
-
 // [row, column] of each, side by side.
 Tensor side_by_side(const Tensor& a, const Tensor& b) {
   const std::int64_t rows = a.shape(0), left = a.shape(1), right = b.shape(1);
@@ -58,8 +40,7 @@ class CogVideoXGradients final : public Trainable::Prepared {
         columns_(task.group, {task.layout.text, task.layout.tokens}, model.config_.head_channels) {
     const CogVideoXConfig& config = model.config_;
     if (weights != nullptr) {
-      table_ = weights;
-      weights_.emplace(*weights, config, task.group, task.layout.text, task.layout.tokens,
+      weights_.emplace(*weights, config, task.group, columns_, task.layout.text, task.layout.tokens,
                        model.device());
     }
     if (!config.rotary) return;
@@ -119,10 +100,9 @@ class CogVideoXGradients final : public Trainable::Prepared {
   const CogVideoXTransformer& model_;
   CogVideoXPlacement placement_;
   TokenColumns columns_;
-  RotaryTables rotary_;                    // of all video tokens, or empty
-  const TrainedWeights* table_ = nullptr;  // if all parameters are trained
+  RotaryTables rotary_;                     // of all video tokens, or empty
+  std::optional<WeightGradients> weights_;  // if all parameters are trained
   // Of the present sample.
-  std::optional<WeightGradients> weights_;
   const TakeGradient* take_ = nullptr;
   ops::ExactSum squares_;
 };
@@ -209,13 +189,11 @@ Tensor CogVideoXGradients::output_gradient(const TrainingSample& sample, const T
   Tensor d_normed = Tensor::zeros(normed.shape(), normed.dtype(), device);
   ops::layer_norm_backward(normed, norm_out.weight, eps(), modulation, d_modulated, d_normed);
   if (weights_) {
-    const auto index = [&](OuterWeight weight) { return table_->index(weight); };
-    weights_->by_inputs(index(OuterWeight::out), weights_->video().to_columns(as_rows(modulated)),
+    weights_->by_inputs("proj_out", weights_->video().to_columns(as_rows(modulated)),
                         weights_->video().gather(as_rows(d_features)));
-    weights_->norm_together(index(OuterWeight::norm_out), norm_out, eps(), normed, d_modulated,
+    weights_->norm_together("norm_out.norm", norm_out, eps(), normed, d_modulated,
                             WeightGradients::Table::last, table);
-    weights_->norm_together(index(OuterWeight::norm_final), norm_final, eps(), video, d_normed, {},
-                            {});
+    weights_->norm_together("norm_final", norm_final, eps(), video, d_normed, {}, {});
     weights_->finish_last_together(time, model_.modulation_out_backward_);
   }
   Tensor dz = Tensor::zeros(z.shape(), z.dtype(), device);
@@ -229,8 +207,8 @@ CogVideoXGradients::Attended CogVideoXGradients::attend_again(const Tensor& q,
   const std::int64_t d = model_.config_.channels();
   Attended result;
   result.raw_q = heads(columns_.to_columns(q));
-  result.raw_k = heads(columns_.to_columns(column_range(keys_values, 0, d)));
-  result.v = heads(columns_.to_columns(column_range(keys_values, d, d)));
+  result.raw_k = heads(columns_.to_columns(column_range(keys_values, {0, d})));
+  result.v = heads(columns_.to_columns(column_range(keys_values, {d, d})));
   return result;
 }
 
@@ -246,7 +224,7 @@ void CogVideoXGradients::collect(const Adapter& adapter, const Tensor& x,
     const auto row = static_cast<std::int64_t>(p) * rank;
     const std::size_t of_layer =
         static_cast<std::size_t>(part.first_output) / static_cast<std::size_t>(adapter.outputs());
-    const Tensor up = ops::token_products(column_range(all_hidden, row, rank), d[of_layer]);
+    const Tensor up = ops::token_products(column_range(all_hidden, {row, rank}), d[of_layer]);
     const std::size_t target = static_cast<std::size_t>(part.target);
     (*take_)(2 * target, down.rows(row, rank));
     (*take_)(2 * target + 1, ops::scaled(up, static_cast<float>(adapter.factor())).on(host));
@@ -261,7 +239,7 @@ void CogVideoXGradients::block_backward(std::int64_t number, const Kept& kept, c
   const CogVideoXConfig& config = model_.config_;
   // Nothing before the first block has a LoRA.
   const bool last_gradients = number == 0 && !weights_;
-  const auto index = [&](BlockWeight weight) { return table_->index(number, weight); };
+  const std::string name = fmt::format("transformer_blocks.{}.", number);
   const auto& [query, key_value, out, up, down] = block.adapters;
   const auto& back = block.backward;
   const std::int64_t d = config.channels(), tokens = kept.z.shape(0), rows = all();
@@ -319,7 +297,7 @@ void CogVideoXGradients::block_backward(std::int64_t number, const Kept& kept, c
     if (weights_) {
       const Tensor hidden = ops::gelu_tanh(features.result);
       weights_->gate_together(Table::second, product(back.down_again, hidden), dz);
-      weights_->by_inputs(index(BlockWeight::down), columns_.to_columns(as_rows(hidden)),
+      weights_->by_inputs(name + "ff.net.2", columns_.to_columns(as_rows(hidden)),
                           columns_.gather(as_rows(d_change)));
     }
     Tensor d_features = product(back.down, d_change);
@@ -333,10 +311,10 @@ void CogVideoXGradients::block_backward(std::int64_t number, const Kept& kept, c
     ops::gelu_tanh_backward(features.result, d_features);
     Tensor d_normed = product(back.up, d_features);
     if (weights_) {
-      weights_->by_outputs(index(BlockWeight::up), columns_.gather(as_rows(normed)),
+      weights_->by_outputs(name + "ff.net.0.proj", columns_.gather(as_rows(normed)),
                            columns_.to_columns(as_rows(d_features)));
-      weights_->norm_together(index(BlockWeight::norm2), block.norm2, eps(), z, d_normed,
-                              Table::second, kept.table2);
+      weights_->norm_together(name + "norm2.norm", block.norm2, eps(), z, d_normed, Table::second,
+                              kept.table2);
     }
     if (up != nullptr) {
       const Tensor d_hidden = up->hidden_gradient(d_features, rows);
@@ -353,7 +331,7 @@ void CogVideoXGradients::block_backward(std::int64_t number, const Kept& kept, c
   if (weights_) {
     weights_->gate_together(Table::first, change.result, dz);
     change.result = {};
-    weights_->by_inputs(index(BlockWeight::out), of_heads, columns_.gather(as_rows(d_change)));
+    weights_->by_inputs(name + "attn1.to_out.0", of_heads, columns_.gather(as_rows(d_change)));
   }
   Tensor d_attention = product(back.out, d_change);
   if (out != nullptr) {
@@ -384,9 +362,9 @@ void CogVideoXGradients::block_backward(std::int64_t number, const Kept& kept, c
   attended = {};
   if (weights_) {
     const Tensor all_inputs = columns_.gather(as_rows(input));
-    weights_->by_outputs(index(BlockWeight::query), all_inputs, dq);
-    weights_->by_outputs(index(BlockWeight::key), all_inputs, dk);
-    weights_->by_outputs(index(BlockWeight::value), all_inputs, dv);
+    weights_->by_outputs(name + "attn1.to_q", all_inputs, dq);
+    weights_->by_outputs(name + "attn1.to_k", all_inputs, dk);
+    weights_->by_outputs(name + "attn1.to_v", all_inputs, dv);
   }
   const auto to_tokens = [&](const Tensor& x) { return columns_.to_tokens(x, d); };
   const bool adapted = query != nullptr || key_value != nullptr;
@@ -410,9 +388,9 @@ void CogVideoXGradients::block_backward(std::int64_t number, const Kept& kept, c
   adapt(key_value, kv.hidden, own_dkv, {dk, dv});
   if (last_gradients) return;
   if (weights_) {
-    weights_->norm_together(index(BlockWeight::norm1), block.norm1, eps(), kept.z, d_input,
-                            Table::first, kept.table1);
-    weights_->finish_block_together(number, time, back.modulation1, back.modulation2);
+    weights_->norm_together(name + "norm1.norm", block.norm1, eps(), kept.z, d_input, Table::first,
+                            kept.table1);
+    weights_->finish_block_together(name, time, back.modulation1, back.modulation2);
   }
   ops::layer_norm_backward(kept.z, block.norm1.weight, eps(), modulation1, d_input, dz);
 }
@@ -422,15 +400,15 @@ void CogVideoXGradients::input_gradients(const TrainingSample& sample, const Ten
   const Device device = model_.device();
   const std::int64_t all_texts = placement_.all_text_tokens();
   const Tensor d = columns_.to_columns(as_rows(dz));
-  weights_->by_outputs(table_->index(OuterWeight::text),
+  weights_->by_outputs("patch_embed.text_proj",
                        weights_->text().gather(as_rows(sample.text.on(device))),
                        d.rows(0, all_texts));
   const Tensor latents = sample.latents.on(device);
-  weights_->by_outputs(table_->index(OuterWeight::patch),
+  weights_->by_outputs("patch_embed.proj",
                        weights_->video().gather(as_rows(model_.input_patches({&latents, 1}, {}))),
                        d.rows(all_texts, d.shape(0) - all_texts));
-  const Tensor hidden = model_.time1_.with_all_rows(sinusoid);
-  weights_->finish_time(sinusoid, hidden, model_.time2_.with_all_rows(ops::silu(hidden)),
+  const Tensor hidden = model_.time1_.with_all_rows(sinusoid), activated = ops::silu(hidden);
+  weights_->finish_time(sinusoid, hidden, activated, model_.time2_.with_all_rows(activated),
                         model_.time2_backward_);
 }
 

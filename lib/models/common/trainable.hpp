@@ -33,6 +33,12 @@ struct TrainedMatrix {
     return by_rows ? Box{{range.begin, 0}, {range.count, columns}}
                    : Box{{0, range.begin}, {rows, range.count}};
   }
+  /// The parts of all ranks.
+  Layout layout(const TokenColumns& ranks, int count) const {
+    std::vector<Box> boxes;
+    for (int rank = 0; rank < count; ++rank) boxes.push_back(box(ranks, rank));
+    return {{rows, columns}, std::move(boxes)};
+  }
 };
 
 /// Matrices [first, first + count), whole: float32 [row, column] on the host. Collective over the
@@ -76,7 +82,7 @@ class Trainable {
   Trainable& operator=(const Trainable&) = delete;
 
   virtual Device device() const = 0;
-  /// What is trained, in the order of the model's layers.
+  /// What is trained.
   virtual const std::vector<TrainedMatrix>& matrices() const = 0;
   /// The layers that get a LoRA, each with two matrices: A, and B transposed. None if the model's
   /// own parameters are trained.

@@ -33,14 +33,14 @@ class WideWork final : public ops::Attention::Work {
     if (out.empty()) return out.to(queries_.tensor.dtype());
     expect(!keys_.empty(), "attention without keys");
     const Tensor queries = by_head(queries_);
+    const auto product = [&](const Tensor& x, const Tensor& weight) {
+      return linear(x, weight, ops::Pass::forward, {}, ops::Activation::none, numerics_,
+                    ops::Linear::usual_rows);
+    };
     for (std::int64_t pair = 0; pair < queries_.sequences * pairs; ++pair) {
       const Tensor keys = joined(keys_, pair, false), values = joined(values_, pair, true);
       for (std::int64_t first = 0; first < count; first += queries_at_once) {
         const std::int64_t some = std::min(queries_at_once, count - first);
-        const auto product = [&](const Tensor& x, const Tensor& weight) {
-          return linear(x, weight, ops::Pass::forward, {}, ops::Activation::none, numerics_,
-                        ops::Linear::usual_rows);
-        };
         Tensor scores =
             product(queries.rows(pair, 1).reshape({count, channels}).rows(first, some), keys);
         const Tensor bias =
