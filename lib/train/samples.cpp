@@ -293,6 +293,7 @@ bool encode_samples(const comm::Group& world, const Samples& samples,
   complete = complete && encode_videos(world, samples, files, videos, cache, computing);
   release_free_memory();
   if (!complete) return false;
+  world.barrier();  // other ranks may still read captions for their last videos
   // What a kill left between a sample's file and the removal of its caption's.
   comm::run_on_first_rank(world, [&] {
     std::error_code ignored;

@@ -362,6 +362,17 @@ class RefusalTest(Training):
         self.assertIn("none of the 3 videos in ", outcome.errors)
         self.check_nothing_made()
 
+    def test_a_video_that_takes_longer_than_the_others(self):
+        # Rank 1 reads its caption long after rank 0 has encoded its last video.
+        large = self.folder / "large.mkv"
+        subprocess.run(["ffmpeg", "-v", "error", "-i", self.clips / "001.mkv", "-vf",
+                        "scale=3840:2160", "-codec:v", "mjpeg", large], check=True)
+        good = self.good_rows()
+        rows = self.write_list("list.csv", good[0], (large, good[1][1]))
+        self.check_trained(2, data__path=rows, train__steps=1)
+        self.assertEqual(len(self.encoded()), 2)
+        self.assertEqual(list((self.output / "cache").glob("*.text.h5")), [])
+
     def test_a_cache_that_several_jobs_use(self):
         cache = self.folder / "cache"
         shared = {"data__cache": cache}
