@@ -64,7 +64,7 @@ template <class T, class C>
 class Backward {
  public:
   Backward(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionForward& forward,
-           const Tensor& d_out, float scale, AttentionGradients& gradients)
+           const Tensor& d_out, float scale, std::int64_t sequences, AttentionGradients& gradients)
       : q_(q.data<T>()),
         k_(k.data<T>()),
         v_(v.data<T>()),
@@ -75,11 +75,13 @@ class Backward {
         d_k_(gradients.k.data<T>()),
         d_v_(gradients.v.data<T>()),
         scale_(scale),
-        tokens_(q.shape(0)),
-        pairs_(q.shape(1) * q.shape(2)),
+        sequences_(sequences),
+        queries_(q.shape(0) / sequences),
+        keys_(k.shape(0) / sequences),
+        heads_(q.shape(1) * q.shape(2)),
         channels_(q.shape(3)),
-        tiles_(divide_up(tokens_, tile_queries)),
-        blocks_(divide_up(tokens_, block_keys)) {
+        tiles_(divide_up(queries_, tile_queries)),
+        blocks_(divide_up(keys_, block_keys)) {
     for (std::int64_t block : {std::int64_t{0}, blocks_ - 1}) {
       for (std::int64_t tile : {std::int64_t{0}, tiles_ - 1}) {
         const std::int64_t keys = padded(keys_of(block)), queries = padded(queries_of(tile));
@@ -102,9 +104,10 @@ class Backward {
     }
   }
 
-  // A pair is one task: with fewer pairs than threads some threads idle.
+  // A pair, a sequence and one of its batch items and heads, is one task: with fewer pairs than
+  // threads some threads idle.
   void run() {
-    parallel_for(pairs_, 1, [&](std::int64_t pair) { run_pair(pair); });
+    parallel_for(sequences_ * heads_, 1, [&](std::int64_t pair) { run_pair(pair); });
   }
 
  private:
@@ -126,18 +129,25 @@ class Backward {
   };
 
   std::int64_t keys_of(std::int64_t block) const {
-    return std::min(block_keys, tokens_ - block * block_keys);
+    return std::min(block_keys, keys_ - block * block_keys);
   }
   std::int64_t queries_of(std::int64_t tile) const {
-    return std::min(tile_queries, tokens_ - tile * tile_queries);
+    return std::min(tile_queries, queries_ - tile * tile_queries);
   }
   const Products& of(std::int64_t block, std::int64_t tile) const {
     return products_[block == blocks_ - 1][tile == tiles_ - 1];
   }
-  std::int64_t offset(std::int64_t token, std::int64_t pair) const {
-    return (token * pairs_ + pair) * channels_;
+  // Of a token of the pair's sequence, of which a tensor has `count`.
+  std::int64_t offset(std::int64_t token, std::int64_t pair, std::int64_t count) const {
+    return ((pair / heads_ * count + token) * heads_ + pair % heads_) * channels_;
   }
-  std::int64_t stride() const { return pairs_ * channels_; }
+  std::int64_t query_offset(std::int64_t token, std::int64_t pair) const {
+    return offset(token, pair, queries_);
+  }
+  std::int64_t key_offset(std::int64_t token, std::int64_t pair) const {
+    return offset(token, pair, keys_);
+  }
+  std::int64_t stride() const { return heads_ * channels_; }
 
   template <class Element>
   static Element* scratch(std::size_t slot, std::int64_t count) {
@@ -145,10 +155,9 @@ class Backward {
         thread_scratch(slot, static_cast<std::size_t>(count) * sizeof(Element)));
   }
 
-  // Rows of a tensor from `first` on, and zeros up to `rows`.
-  void load(const T* from, std::int64_t pair, std::int64_t first, std::int64_t count,
-            std::int64_t rows, C* into) const {
-    gather_rows(from + offset(first, pair), stride(), count, channels_, into);
+  // Rows of a tensor, and zeros up to `rows`.
+  void load(const T* from, std::int64_t count, std::int64_t rows, C* into) const {
+    gather_rows(from, stride(), count, channels_, into);
     std::fill_n(into + count * channels_, (rows - count) * channels_, C(0.0F));
   }
 
@@ -165,22 +174,22 @@ class Backward {
     const std::int64_t first = tile * tile_queries, count = queries_of(tile), rows = padded(count);
     const Packing& packing = packing_[tile == tiles_ - 1];
     C* dense = scratch<C>(0, tile_queries * channels_);
-    load(q_, pair, first, count, rows, dense);
+    load(q_ + query_offset(first, pair), count, rows, dense);
     packing.transposed.run({dense, own.q_transposed});
     packing.plain.run({dense, own.q});
-    load(d_out_, pair, first, count, rows, dense);
+    load(d_out_ + query_offset(first, pair), count, rows, dense);
     packing.transposed.run({dense, own.d_out_transposed});
     packing.plain.run({dense, own.d_out});
 
     // Queries of padding have zeros as d_out, so they add nothing.
     std::fill_n(own.log_sum_exp, rows, 0.0F);
     std::fill_n(own.delta, rows, 0.0F);
-    std::copy_n(log_sum_exp_ + pair * tokens_ + first, count, own.log_sum_exp);
+    std::copy_n(log_sum_exp_ + pair * queries_ + first, count, own.log_sum_exp);
     float* x = scratch<float>(6, 2 * channels_);
     float* y = x + channels_;
     for (std::int64_t r = 0; r < count; ++r) {
-      convert(d_out_ + offset(first + r, pair), x, channels_);
-      convert(out_ + offset(first + r, pair), y, channels_);
+      convert(d_out_ + query_offset(first + r, pair), x, channels_);
+      convert(out_ + query_offset(first + r, pair), y, channels_);
       own.delta[r] = dot(x, y, channels_);
     }
     std::fill_n(own.d_q, channels_ * rows, 0.0F);
@@ -198,7 +207,7 @@ class Backward {
       const std::int64_t count = queries_of(tile), rows = padded(count);
       for (std::int64_t r = 0; r < count; ++r) {
         for (std::int64_t c = 0; c < channels_; ++c) row[c] = scale_ * d_q[c * rows + r];
-        convert(row, d_q_ + offset(tile * tile_queries + r, pair), channels_);
+        convert(row, d_q_ + query_offset(tile * tile_queries + r, pair), channels_);
       }
     }
   }
@@ -210,8 +219,8 @@ class Backward {
     C* keys = scratch<C>(2, 3 * elements);
     C* keys_transposed = keys + elements;
     C* values = keys_transposed + elements;
-    load(k_, pair, first, count, rows, keys);
-    load(v_, pair, first, count, rows, values);
+    load(k_ + key_offset(first, pair), count, rows, keys);
+    load(v_ + key_offset(first, pair), count, rows, values);
     for (std::int64_t c = 0; c < channels_; ++c) {
       for (std::int64_t r = 0; r < rows; ++r)
         keys_transposed[c * rows + r] = keys[r * channels_ + c];
@@ -253,8 +262,8 @@ class Backward {
     }
     for (std::int64_t i = 0; i < count * channels_; ++i) d_k[i] *= scale_;
     for (std::int64_t r = 0; r < count; ++r) {
-      convert(d_k + r * channels_, d_k_ + offset(first + r, pair), channels_);
-      convert(d_v + r * channels_, d_v_ + offset(first + r, pair), channels_);
+      convert(d_k + r * channels_, d_k_ + key_offset(first + r, pair), channels_);
+      convert(d_v + r * channels_, d_v_ + key_offset(first + r, pair), channels_);
     }
   }
 
@@ -262,15 +271,16 @@ class Backward {
   const float* log_sum_exp_;
   T *d_q_, *d_k_, *d_v_;
   float scale_;
-  std::int64_t tokens_, pairs_, channels_;
-  std::int64_t tiles_, blocks_;  // of queries, of keys
-  std::int64_t packed_ = 0;      // elements of a packed matrix of a tile
-  Products products_[2][2];      // for a block or the last one, and a tile or the last one
+  std::int64_t sequences_, queries_, keys_;  // the last two of a sequence
+  std::int64_t heads_, channels_;            // heads of all batch items
+  std::int64_t tiles_, blocks_;              // of queries, of keys
+  std::int64_t packed_ = 0;                  // elements of a packed matrix of a tile
+  Products products_[2][2];  // for a block or the last one, and a tile or the last one
   Packing packing_[2];
 };
 
 // What the implementation for the device takes: on a CPU buffers of a thread, as in Backward.
-void note_buffers(const Tensor& q) {
+void note_buffers(const Tensor& q, std::int64_t sequences) {
   if (q.device().is_cuda()) {
     Tensor::empty({q.shape(0), q.shape(1) * q.shape(2)}, DType::float32, q.device());
     return;
@@ -278,7 +288,8 @@ void note_buffers(const Tensor& q) {
   Ledger& ledger = Ledger::current();
   const Precision& precision = ledger.precision();
   const DType products = precision.products_of(q.dtype());
-  const std::int64_t tokens = q.shape(0), channels = q.shape(3), value = size_of(products);
+  const std::int64_t tokens = q.shape(0) / sequences, channels = q.shape(3),
+                     value = size_of(products);
   const std::int64_t rows = std::min(tile_queries, padded(tokens));
   const std::int64_t packed =
       std::max(packed_matrix_bytes(channels, rows, products, precision.packed_for),
@@ -295,31 +306,39 @@ void note_buffers(const Tensor& q) {
 }
 
 void on_cpu(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionForward& forward,
-            const Tensor& d_out, float scale, AttentionGradients& gradients) {
+            const Tensor& d_out, float scale, std::int64_t sequences,
+            AttentionGradients& gradients) {
   visit_float(q.dtype(), [&](auto type) {
     using T = decltype(type);
     if constexpr (std::is_same_v<T, BFloat16>) {
       if (compute_dtype(q.dtype()) == DType::bfloat16) {
-        Backward<T, BFloat16>(q, k, v, forward, d_out, scale, gradients).run();
+        Backward<T, BFloat16>(q, k, v, forward, d_out, scale, sequences, gradients).run();
         return;
       }
     }
-    Backward<T, float>(q, k, v, forward, d_out, scale, gradients).run();
+    Backward<T, float>(q, k, v, forward, d_out, scale, sequences, gradients).run();
   });
 }
 
-Rows as_rows(const Tensor& x) {
+Rows as_rows(const Tensor& x, std::int64_t sequences) {
   const Shape& s = x.shape();
-  return {x.reshape({s[0], s[1], 1, s[2], s[3]})};
+  return {x.reshape({s[0], s[1], 1, s[2], s[3]}), 0, sequences};
 }
 
-void check(const Tensor& q, const Tensor& other, const char* name) {
-  expect(q.shape().size() == 4 && other.shape() == q.shape() && other.dtype() == q.dtype(),
-         "attention of {} {} with {} of {} {}", name_of(q.dtype()), q.shape(), name,
-         name_of(other.dtype()), other.shape());
+// same_tokens: whether there are as many of them as queries.
+void check(const Tensor& q, const Tensor& other, std::int64_t sequences, bool same_tokens,
+           const char* name) {
+  Shape expected = q.shape();
+  if (!same_tokens && other.shape().size() == 4) expected[0] = other.shape(0);
+  expect(q.shape().size() == 4 && other.shape() == expected && other.dtype() == q.dtype() &&
+             sequences > 0 && q.shape(0) % sequences == 0 && other.shape(0) % sequences == 0,
+         "attention of {} {} with {} of {} {}, in {} sequences", name_of(q.dtype()), q.shape(),
+         name, name_of(other.dtype()), other.shape(), sequences);
 }
 
-void check_channels(const Tensor& q) {
+void check_keys(const Tensor& q, const Tensor& k, const Tensor& v, std::int64_t sequences) {
+  check(q, k, sequences, false, "keys");
+  check(k, v, sequences, true, "values");
   require(!q.device().is_cuda() || q.shape(3) <= 128, Status::unavailable,
           "training on a GPU with heads of {} channels, expected at most 128", q.shape(3));
 }
@@ -327,47 +346,50 @@ void check_channels(const Tensor& q) {
 }  // namespace
 
 AttentionForward attention_forward(const Tensor& q, const Tensor& k, const Tensor& v, float scale,
-                                   const Numerics& numerics) {
-  check(q, k, "keys");
-  check(q, v, "values");
-  check_channels(q);
+                                   const Numerics& numerics, std::int64_t sequences) {
+  check_keys(q, k, v, sequences);
   expect(scale > 0, "attention with a scale of {}", scale);
-  const std::int64_t tokens = q.shape(0), pairs = q.shape(1) * q.shape(2);
-  AttentionForward forward{{}, Tensor::empty({pairs, tokens}, DType::float32, q.device())};
+  const std::int64_t pairs = sequences * q.shape(1) * q.shape(2), queries = q.shape(0) / sequences;
+  AttentionForward forward{{}, Tensor::empty({pairs, queries}, DType::float32, q.device())};
   const Operation operation(trace::spans::attention,
-                            {4 * q.numel() * tokens, 4 * q.bytes() + forward.log_sum_exp.bytes()});
-  const Rows queries = as_rows(q), keys = as_rows(k), values = as_rows(v);
+                            {4 * q.numel() * (k.shape(0) / sequences),
+                             2 * (q.bytes() + k.bytes()) + forward.log_sum_exp.bytes()});
+  const Rows rows = as_rows(q, sequences), keys = as_rows(k, sequences),
+             values = as_rows(v, sequences);
   const auto work = dispatch(
       q.device(),
       [&] {
         trace::recorder().kernels.insert("attention: own kernels");
-        return gpu::attention_work(queries, scale, {}, numerics, forward.log_sum_exp);
+        return gpu::attention_work(rows, scale, {}, numerics, forward.log_sum_exp);
       },
-      [&] { return cpu_attention_work(queries, scale, {}, forward.log_sum_exp); },
-      [&] { return attention_of_shapes(queries); });
+      [&] { return cpu_attention_work(rows, scale, {}, forward.log_sum_exp); },
+      [&] { return attention_of_shapes(rows); });
   forward.out = work->attend(keys, values);
   return forward;
 }
 
 AttentionGradients attention_backward(const Tensor& q, const Tensor& k, const Tensor& v,
                                       const AttentionForward& forward, const Tensor& d_out,
-                                      float scale, const Numerics&) {
-  check(q, k, "keys");
-  check(q, v, "values");
-  check(q, forward.out, "a result");
-  check(q, d_out, "a gradient");
-  check_channels(q);
-  const std::int64_t tokens = q.shape(0), pairs = q.shape(1) * q.shape(2);
-  expect(forward.log_sum_exp.shape() == Shape{pairs, tokens},
+                                      float scale, const Numerics&, std::int64_t sequences) {
+  check_keys(q, k, v, sequences);
+  check(q, forward.out, sequences, true, "a result");
+  check(q, d_out, sequences, true, "a gradient");
+  const std::int64_t pairs = sequences * q.shape(1) * q.shape(2);
+  expect(forward.log_sum_exp.shape() == Shape{pairs, q.shape(0) / sequences},
          "attention of {} with logarithms of sums {}", q.shape(), forward.log_sum_exp.shape());
   const Operation operation(trace::spans::attention_backward,
-                            {10 * q.numel() * tokens, 8 * q.bytes() + forward.log_sum_exp.bytes()});
-  const auto empty = [&] { return Tensor::empty(q.shape(), q.dtype(), q.device()); };
-  AttentionGradients gradients{empty(), empty(), empty()};
-  if (q.empty()) return gradients;
+                            {10 * q.numel() * (k.shape(0) / sequences),
+                             4 * (q.bytes() + k.bytes()) + forward.log_sum_exp.bytes()});
+  const auto empty = [&](const Tensor& x) {
+    return Tensor::empty(x.shape(), x.dtype(), x.device());
+  };
+  AttentionGradients gradients{empty(q), empty(k), empty(v)};
+  if (q.empty() || k.empty()) return gradients;
   dispatch(
-      q.device(), [&] { gpu::attention_backward(q, k, v, forward, d_out, scale, gradients); },
-      [&] { on_cpu(q, k, v, forward, d_out, scale, gradients); }, [&] { note_buffers(q); });
+      q.device(),
+      [&] { gpu::attention_backward(q, k, v, forward, d_out, scale, sequences, gradients); },
+      [&] { on_cpu(q, k, v, forward, d_out, scale, sequences, gradients); },
+      [&] { note_buffers(q, sequences); });
   return gradients;
 }
 

@@ -8,19 +8,20 @@ namespace reelmesh::ops {
 /// What attention of whole sequences leaves for its backward pass.
 struct AttentionForward {
   Tensor out;  ///< as q
-  /// float32 [batch · head, token]: log2(Σ 2^score) over the keys, where score =
+  /// float32 [sequence · batch · head, query]: log2(Σ 2^score) over the keys, where score =
   /// scale·q·k·log2(e).
   Tensor log_sum_exp;
 };
 
-/// softmax(scale·q·kᵀ)·v. q, k, v: [token, batch, head, channel] of one floating type, with all
-/// tokens in global order and any heads; the numbers of tokens, batch items and heads may be 0. On
-/// the CPU `out` has the bits of attend(); on a GPU those of Attention's own kernels, and heads
-/// have at most 128 channels (Error(unavailable)).
+/// softmax(scale·q·kᵀ)·v. q, k, v: [sequence · token, batch, head, channel] of one floating type,
+/// with all tokens of each sequence in global order and any heads; there may be other numbers of
+/// keys than of queries, and the numbers of tokens, batch items and heads may be 0. On the CPU
+/// `out` has the bits of attend(); on a GPU those of Attention's own kernels, and heads have at
+/// most 128 channels (Error(unavailable)).
 AttentionForward attention_forward(const Tensor& q, const Tensor& k, const Tensor& v, float scale,
-                                   const Numerics& numerics = {});
+                                   const Numerics& numerics = {}, std::int64_t sequences = 1);
 
-/// Gradients of a loss; of the type and shape of q.
+/// Gradients of a loss; of the types and shapes of q, k and v.
 struct AttentionGradients {
   Tensor q, k, v;
 };
@@ -33,6 +34,7 @@ struct AttentionGradients {
 /// tensor cores.
 AttentionGradients attention_backward(const Tensor& q, const Tensor& k, const Tensor& v,
                                       const AttentionForward& forward, const Tensor& d_out,
-                                      float scale, const Numerics& numerics = {});
+                                      float scale, const Numerics& numerics = {},
+                                      std::int64_t sequences = 1);
 
 }  // namespace reelmesh::ops

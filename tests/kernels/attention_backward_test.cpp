@@ -10,13 +10,17 @@ namespace {
 class AttentionBackwardKernel : public KernelTest {
  protected:
   struct Inputs {
-    Tensor q, k, v, d_out;  // [token, batch, head, channel]
+    Tensor q, k, v, d_out;  // [sequence · token, batch, head, channel]
     float scale = 1;
+    std::int64_t sequences = 1;
   };
-  static Inputs random(const Shape& shape) {
+  // keys: their number, unless there are as many as queries.
+  static Inputs random(const Shape& shape, std::optional<std::int64_t> keys = {}) {
     const DType dtype = GetParam();
-    return {random_tensor(shape, 1, dtype), random_tensor(shape, 2, dtype),
-            random_tensor(shape, 3, dtype), random_tensor(shape, 4, dtype),
+    Shape of_keys = shape;
+    of_keys[0] = keys.value_or(shape[0]);
+    return {random_tensor(shape, 1, dtype), random_tensor(of_keys, 2, dtype),
+            random_tensor(of_keys, 3, dtype), random_tensor(shape, 4, dtype),
             1 / std::sqrt(static_cast<float>(shape[3]))};
   }
   struct Results {
@@ -24,16 +28,24 @@ class AttentionBackwardKernel : public KernelTest {
   };
   static Results run(const Inputs& x, Device device) {
     const Tensor q = x.q.on(device), k = x.k.on(device), v = x.v.on(device);
-    const ops::AttentionForward forward = ops::attention_forward(q, k, v, x.scale);
+    const ops::AttentionForward forward = ops::attention_forward(q, k, v, x.scale, {}, x.sequences);
     const ops::AttentionGradients gradients =
-        ops::attention_backward(q, k, v, forward, x.d_out.on(device), x.scale);
+        ops::attention_backward(q, k, v, forward, x.d_out.on(device), x.scale, {}, x.sequences);
     return {back(forward.out), back(forward.log_sum_exp), back(gradients.q), back(gradients.k),
             back(gradients.v)};
+  }
+  static void expect_cpu(const Inputs& x) {
+    const Results found = run(x, test_device()), right = expected(x);
+    EXPECT_LT(relative_error(found.out, right.out), tolerance());
+    EXPECT_LT(relative_error(found.log_sum_exp, right.log_sum_exp), 1e-6);
+    EXPECT_LT(relative_error(found.d_q, right.d_q), tolerance());
+    EXPECT_LT(relative_error(found.d_k, right.d_k), tolerance());
+    EXPECT_LT(relative_error(found.d_v, right.d_v), tolerance());
   }
   // The same on the CPU, in float32.
   static Results expected(const Inputs& x) {
     const auto wide = [](const Tensor& t) { return t.to(DType::float32); };
-    return run({wide(x.q), wide(x.k), wide(x.v), wide(x.d_out), x.scale}, {});
+    return run({wide(x.q), wide(x.k), wide(x.v), wide(x.d_out), x.scale, x.sequences}, {});
   }
 };
 INSTANTIATE_TEST_SUITE_P(Types, AttentionBackwardKernel, all_types, type_name);
@@ -42,15 +54,16 @@ TEST_P(AttentionBackwardKernel, AgreesWithTheCpu) {
   for (const std::int64_t channels : {6, 64, 72, 128}) {
     for (const std::int64_t tokens : {std::int64_t{33}, size(100, 1100)}) {
       SCOPED_TRACE(fmt::format("{} channels, {} tokens", channels, tokens));
-      const Inputs x = random({tokens, 2, 2, channels});
-      const Results found = run(x, test_device()), right = expected(x);
-      EXPECT_LT(relative_error(found.out, right.out), tolerance());
-      EXPECT_LT(relative_error(found.log_sum_exp, right.log_sum_exp), 1e-6);
-      EXPECT_LT(relative_error(found.d_q, right.d_q), tolerance());
-      EXPECT_LT(relative_error(found.d_k, right.d_k), tolerance());
-      EXPECT_LT(relative_error(found.d_v, right.d_v), tolerance());
+      expect_cpu(random({tokens, 2, 2, channels}));
     }
   }
+}
+
+TEST_P(AttentionBackwardKernel, TakesSequencesAndOtherNumbersOfKeys) {
+  Inputs x = random({3 * 50, 1, 2, 72}, 3 * 21);
+  x.sequences = 3;
+  expect_cpu(x);
+  expect_cpu(random({100, 1, 2, 72}, 7));
 }
 
 TEST_P(AttentionBackwardKernel, OutHasTheBitsOfAttention) {

@@ -17,13 +17,18 @@ using reelmesh::test::relative_error;
 using reelmesh::test::same_bits;
 
 struct Inputs {
-  Tensor q, k, v, d_out;  // [token, batch, head, channel]
+  Tensor q, k, v, d_out;  // [sequence · token, batch, head, channel]
   float scale = 1;
+  std::int64_t sequences = 1;
 };
 
-Inputs random_inputs(const Shape& shape, DType dtype = DType::float32) {
-  return {random_tensor(shape, 1, dtype), random_tensor(shape, 2, dtype),
-          random_tensor(shape, 3, dtype), random_tensor(shape, 4, dtype),
+// keys: their number, unless there are as many as queries.
+Inputs random_inputs(const Shape& shape, DType dtype = DType::float32,
+                     std::optional<std::int64_t> keys = {}) {
+  Shape of_keys = shape;
+  of_keys[0] = keys.value_or(shape[0]);
+  return {random_tensor(shape, 1, dtype), random_tensor(of_keys, 2, dtype),
+          random_tensor(of_keys, 3, dtype), random_tensor(shape, 4, dtype),
           1 / std::sqrt(static_cast<float>(shape[3]))};
 }
 
@@ -33,8 +38,8 @@ struct Results {
 };
 
 Results run(const Inputs& x) {
-  const AttentionForward forward = attention_forward(x.q, x.k, x.v, x.scale);
-  return {forward, attention_backward(x.q, x.k, x.v, forward, x.d_out, x.scale)};
+  const AttentionForward forward = attention_forward(x.q, x.k, x.v, x.scale, {}, x.sequences);
+  return {forward, attention_backward(x.q, x.k, x.v, forward, x.d_out, x.scale, {}, x.sequences)};
 }
 
 // One batch item and head of a tensor, in float64: [token, channel].
@@ -63,18 +68,19 @@ struct Exact {
 };
 
 Exact exact(const Matrix& q, const Matrix& k, const Matrix& v, const Matrix& d_out, double scale) {
-  const std::size_t tokens = q.size(), channels = q[0].size();
-  const Matrix zeros(tokens, std::vector<double>(channels, 0.0));
-  Exact e{zeros, zeros, zeros, zeros, {}, 0};
-  std::vector<double> weights(tokens), d_weights(tokens);
-  for (std::size_t i = 0; i < tokens; ++i) {
-    for (std::size_t j = 0; j < tokens; ++j) weights[j] = scale * dot(q[i], k[j]);
+  const std::size_t queries = q.size(), keys = k.size(), channels = q[0].size();
+  const Matrix of_queries(queries, std::vector<double>(channels, 0.0));
+  const Matrix of_keys(keys, std::vector<double>(channels, 0.0));
+  Exact e{of_queries, of_queries, of_keys, of_keys, {}, 0};
+  std::vector<double> weights(keys), d_weights(keys);
+  for (std::size_t i = 0; i < queries; ++i) {
+    for (std::size_t j = 0; j < keys; ++j) weights[j] = scale * dot(q[i], k[j]);
     const double largest = *std::max_element(weights.begin(), weights.end());
     double sum = 0;
     for (double& weight : weights) sum += weight = std::exp(weight - largest);
     e.log_sum_exp.push_back((largest + std::log(sum)) / std::log(2.0));
     double mean = 0;  // of the gradients of the weights
-    for (std::size_t j = 0; j < tokens; ++j) {
+    for (std::size_t j = 0; j < keys; ++j) {
       weights[j] /= sum;
       d_weights[j] = dot(d_out[i], v[j]);
       mean += weights[j] * d_weights[j];
@@ -83,7 +89,7 @@ Exact exact(const Matrix& q, const Matrix& k, const Matrix& v, const Matrix& d_o
         e.d_v[j][c] += weights[j] * d_out[i][c];
       }
     }
-    for (std::size_t j = 0; j < tokens; ++j) {
+    for (std::size_t j = 0; j < keys; ++j) {
       const double d_score = weights[j] * (d_weights[j] - mean) * scale;
       for (std::size_t c = 0; c < channels; ++c) {
         e.d_q[i][c] += d_score * k[j][c];
@@ -143,6 +149,35 @@ void expect_small(const Errors& errors, double limit) {
 
 const std::vector<Shape> sizes{{1, 1, 1, 8},    {37, 2, 3, 64},  {128, 1, 1, 64},
                                {600, 2, 1, 20}, {512, 1, 1, 64}, {1100, 1, 1, 48}};
+
+TEST(AttentionBackward, TakesAnyNumberOfKeys) {
+  for (const std::int64_t keys : {2, 7, 300, 600}) {  // as many as a text has, more than a block
+    SCOPED_TRACE(fmt::format("{} keys", keys));
+    const Inputs x = random_inputs({150, 1, 3, 8}, DType::float32, keys);
+    expect_small(errors_of(x, run(x)), 2e-5);
+  }
+}
+
+TEST(AttentionBackward, SequencesAreIndependent) {
+  const std::int64_t sequences = 3, queries = 140, keys = 33;
+  for (const DType dtype : {DType::float32, DType::bfloat16}) {
+    Inputs all = random_inputs({sequences * queries, 2, 2, 8}, dtype, sequences * keys);
+    all.sequences = sequences;
+    const Results together = run(all);
+    for (std::int64_t i = 0; i < sequences; ++i) {
+      const auto own = [i](const Tensor& x, std::int64_t count) {
+        return x.rows(i * count, count);
+      };
+      const Results alone = run({own(all.q, queries), own(all.k, keys), own(all.v, keys),
+                                 own(all.d_out, queries), all.scale});
+      EXPECT_TRUE(same_bits(alone.forward.out, own(together.forward.out, queries)));
+      EXPECT_TRUE(same_bits(alone.forward.log_sum_exp, own(together.forward.log_sum_exp, 4)));
+      EXPECT_TRUE(same_bits(alone.gradients.q, own(together.gradients.q, queries)));
+      EXPECT_TRUE(same_bits(alone.gradients.k, own(together.gradients.k, keys)));
+      EXPECT_TRUE(same_bits(alone.gradients.v, own(together.gradients.v, keys)));
+    }
+  }
+}
 
 TEST(AttentionBackward, EqualsTheGradientsOfAPlainSoftmax) {
   for (const Shape& size : sizes) {

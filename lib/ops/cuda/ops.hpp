@@ -64,6 +64,6 @@ std::unique_ptr<ops::Attention::Work> attention_work(const ops::Rows& queries, f
 /// Writes the gradients. At most 128 channels; no tensor is empty.
 void attention_backward(const Tensor& q, const Tensor& k, const Tensor& v,
                         const ops::AttentionForward& forward, const Tensor& d_out, float scale,
-                        ops::AttentionGradients& gradients);
+                        std::int64_t sequences, ops::AttentionGradients& gradients);
 
 }  // namespace reelmesh::gpu
