@@ -1,35 +1,10 @@
 #pragma once
-// The parameters of CogVideoX's transformer that a training of all weights changes, as matrices
-// that ranks divide.
-#include <map>
-#include <string>
-#include <vector>
-
 #include "models/cogvideox/config.hpp"
-#include "models/common/trainable.hpp"
+#include "models/common/trained_weights.hpp"
 
 namespace reelmesh {
 
-class TrainedWeights {
- public:
-  explicit TrainedWeights(const CogVideoXConfig& config);
-
-  /// Names are those of checkpoints.
-  const std::vector<TrainedMatrix>& matrices() const { return matrices_; }
-  std::size_t index(const std::string& name) const { return by_name_.at(name); }
-  const Shape& shape(std::size_t index) const { return shapes_[index]; }  ///< in checkpoints
-
- private:
-  /// A layer's weight [out, in], with this shape in checkpoints, and its bias. by_outputs: ranks
-  /// divide its outputs, not its inputs.
-  void add_linear(const std::string& name, std::int64_t in, std::int64_t out, bool by_outputs,
-                  Shape shape = {});
-  void add_norm(const std::string& name, std::int64_t channels);
-  void add(TrainedMatrix matrix, Shape shape);
-
-  std::vector<TrainedMatrix> matrices_;
-  std::vector<Shape> shapes_;
-  std::map<std::string, std::size_t> by_name_;
-};
+/// All parameters of a transformer without learned positions.
+TrainedWeights trained_weights(const CogVideoXConfig& config);
 
 }  // namespace reelmesh

@@ -13,21 +13,6 @@
 #include "tensor/purpose.hpp"
 
 namespace reelmesh {
-namespace {
-
-// [row, column] of each, side by side.
-Tensor side_by_side(const Tensor& a, const Tensor& b) {
-  const std::int64_t rows = a.shape(0), left = a.shape(1), right = b.shape(1);
-  Tensor out = Tensor::empty({rows, left + right}, a.dtype(), a.device());
-  const Box whole{{0, 0}, out.shape()};
-  const Box first{{0, 0}, {rows, left}}, second{{0, left}, {rows, right}};
-  copy_box(first, a, first, out, whole);
-  copy_box(second, b, second, out, whole);
-  return out;
-}
-
-}  // namespace
-
 // The backward pass of one size of clips on a group of ranks.
 class CogVideoXGradients final : public Trainable::Prepared {
  public:
@@ -417,7 +402,7 @@ ops::ExactSum CogVideoXGradients::gradient_together(const TrainingSample& sample
   take_ = &take;
   squares_ = {};
   if (weights_) weights_->begin(take);
-  const Tensor sinusoid = model_.embed(static_cast<double>(sample.timestep));
+  const Tensor sinusoid = model_.embed(sample.timestep);
   const Tensor time = model_.time_embedding(sinusoid);
   std::vector<Kept> kept;
   Tensor dz;
@@ -438,7 +423,7 @@ ops::ExactSum CogVideoXGradients::gradient_together(const TrainingSample& sample
 
 ops::ExactSum CogVideoXGradients::squares_together(const TrainingSample& sample) {
   squares_ = {};
-  const Tensor time = model_.time_embedding(model_.embed(static_cast<double>(sample.timestep)));
+  const Tensor time = model_.time_embedding(model_.embed(sample.timestep));
   predict(sample, time, forward(sample, time, nullptr));
   return squares_;
 }
@@ -489,7 +474,7 @@ CogVideoXTrainable::CogVideoXTrainable(const Checkpoint& weights, const CogVideo
   if (lora) {
     model_.emplace(weights, config, dtype, placement, make_adapters(*lora));
   } else {
-    weights_.emplace(config);
+    weights_.emplace(trained_weights(config));
     model_.emplace(weights, config, dtype, placement, std::span<const BlockAdapters>(), true);
   }
 }
