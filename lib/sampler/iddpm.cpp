@@ -12,7 +12,19 @@ namespace {
 
 constexpr std::int64_t max_timesteps = 1'000'000;
 
-/// ᾱ of all training timesteps; betas are spaced as by numpy.linspace.
+/// Evenly spaced indices, ascending: a running sum, rounded half to even.
+std::vector<std::int64_t> spaced(std::int64_t count, int steps) {
+  const double stride = static_cast<double>(count - 1) / (steps - 1);
+  std::vector<std::int64_t> indices;
+  double at = 0;
+  for (int i = 0; i < steps; ++i, at += stride) {
+    indices.push_back(static_cast<std::int64_t>(std::nearbyint(at)));
+  }
+  return indices;
+}
+
+}  // namespace
+
 std::vector<double> alpha_bar_table(const IddpmConfig& config) {
   std::vector<double> table;
   const auto last = static_cast<double>(config.num_train_timesteps - 1);
@@ -27,19 +39,6 @@ std::vector<double> alpha_bar_table(const IddpmConfig& config) {
   }
   return table;
 }
-
-/// Evenly spaced indices, ascending: a running sum, rounded half to even.
-std::vector<std::int64_t> spaced(std::int64_t count, int steps) {
-  const double stride = static_cast<double>(count - 1) / (steps - 1);
-  std::vector<std::int64_t> indices;
-  double at = 0;
-  for (int i = 0; i < steps; ++i, at += stride) {
-    indices.push_back(static_cast<std::int64_t>(std::nearbyint(at)));
-  }
-  return indices;
-}
-
-}  // namespace
 
 void check(const IddpmConfig& config) {
   const auto within = [](const char* key, double value, bool good, const char* expected) {

@@ -24,6 +24,9 @@ struct IddpmConfig {
 /// Throws Error(data) naming the key of scheduler_config.json whose value is not supported.
 void check(const IddpmConfig& config);
 
+/// ᾱ of all training timesteps; betas are spaced as by numpy.linspace.
+std::vector<double> alpha_bar_table(const IddpmConfig& config);
+
 /// Factors of one step, computed in float64 and rounded to float32.
 struct IddpmCoefficients {
   float sample_to_clean, noise_to_clean;  ///< x0 = sample_to_clean·x − noise_to_clean·ε
