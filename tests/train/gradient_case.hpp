@@ -3,8 +3,8 @@
 // and by a group of ranks.
 #include <gtest/gtest.h>
 
-#include "layout/relayout.hpp"
 #include "models/cogvideox/transformer_backward.hpp"
+#include "train/computed_gradient.hpp"
 #include "train/reference.hpp"
 
 namespace reelmesh::test {
@@ -40,13 +40,6 @@ struct GradientRun {
   std::vector<int> parts;  ///< into which frames, rows and columns of tokens are cut
   int ring = 1;
   Residence residence = Residence::replicated;
-};
-
-struct CaseGradient {
-  double loss = 0;
-  std::vector<std::string> modules;  ///< of a LoRA
-  std::vector<std::string> names;    ///< of the matrices
-  std::vector<Tensor> gradients;     ///< of each of them, whole, on every rank
 };
 
 /// Collective over run.group.
@@ -93,43 +86,17 @@ inline CaseGradient gradient_of(const GradientCase& c, const GradientRun& run) {
   const Tensor text = c.reference.get("text.embeddings")
                           .rows(c.facts.at("text").get<std::int64_t>(), 1)
                           .reshape({config.max_text_tokens, 1, config.text_channels});
-  const auto own_part = [&](const Tensor& whole, const Layout& layout) {
-    const Box box = own_box(layout, group);
-    Tensor own = Tensor::empty(box.extent, whole.dtype());
-    copy_box(box, whole, whole_box(layout.global()), own, box);
-    return own;
-  };
   const Layout boxes = task.layout.latents.with_axis(1, extents[1]);
   const TrainingSample sample{
-      .timestep = c.facts.at("timestep").get<std::int64_t>(),
-      .latents = own_part(latents, boxes),
-      .target = own_part(target, boxes),
-      .text = own_part(text, task.layout.text.with_axis(1, 1).with_axis(2, config.text_channels))
-                  .to(run.dtype)};
-  std::vector<Tensor> own(model.matrices().size());
-  const ops::ExactSum of_rank = prepared->gradient_together(
-      sample, [&](std::size_t i, const Tensor& gradient) { own[i] = gradient; });
-  if (run.residence != Residence::sharded) {  // which steps_test.cpp has, and which is slow
-    const ops::ExactSum forward = prepared->squares_together(sample);
-    EXPECT_TRUE(forward.high == of_rank.high && forward.middle == of_rank.middle &&
-                forward.low == of_rank.low && forward.lost == of_rank.lost)
-        << "the forward pass alone has another loss";
-  }
-
-  CaseGradient result;
-  std::vector<std::int64_t> squares{of_rank.high, of_rank.middle, of_rank.low, of_rank.lost};
-  group.sum(squares);
-  const ops::ExactSum sum{squares[0], squares[1], squares[2], squares[3]};
-  result.loss = sum.value() / static_cast<double>(latents.numel());
-  for (const LoraTarget& target_of : model.targets()) result.modules.push_back(target_of.module);
-  for (std::size_t i = 0; i < own.size(); ++i) {
-    const TrainedMatrix& matrix = model.matrices()[i];
-    const Layout layout = matrix.layout(prepared->columns(), group.size());
-    result.names.push_back(matrix.name);
-    result.gradients.push_back(
-        relayout({own[i], layout, group}, Layout::replicated(layout.global(), group.size())).local);
-  }
-  return result;
+      .timestep = c.facts.at("timestep").get<double>(),
+      .latents = own_part(latents, boxes, group),
+      .target = own_part(target, boxes, group),
+      .text =
+          own_part(text, task.layout.text.with_axis(1, 1).with_axis(2, config.text_channels), group)
+              .to(run.dtype)};
+  // Of sharded weights steps_test.cpp compares it, as it is slow.
+  return computed_gradient(model, *prepared, sample, group, latents.numel(),
+                           run.residence != Residence::sharded);
 }
 
 /// Loss and gradients are PyTorch's, in float32.
@@ -161,14 +128,6 @@ inline void expect_reference(const CaseGradient& found, const GradientCase& c, d
     EXPECT_LT(relative_error(found.gradients[2 * t], down), tolerance) << found.modules[t];
     EXPECT_LT(relative_error(found.gradients[2 * t + 1], train::transposed(up)), tolerance)
         << found.modules[t];
-  }
-}
-
-inline void expect_same(const CaseGradient& a, const CaseGradient& b, const std::string& what) {
-  EXPECT_EQ(a.loss, b.loss) << what;
-  ASSERT_EQ(a.names, b.names) << what;
-  for (std::size_t i = 0; i < a.gradients.size(); ++i) {
-    EXPECT_TRUE(same_bits(a.gradients[i], b.gradients[i])) << what << ", " << a.names[i];
   }
 }
 

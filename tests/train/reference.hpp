@@ -34,9 +34,10 @@ struct TrainingReference {
   std::optional<Lora> lora;  ///< unless all parameters are trained
 };
 
-/// Between a tensor and the elements of it that make_training_data.py keeps, at equal distances.
-inline double largest_difference_of_kept(const Tensor& whole, const Tensor& kept) {
-  const std::int64_t distance = (whole.numel() + 255) / 256;
+/// Between a tensor and the elements of it, at most `count`, that are kept at equal distances.
+inline double largest_difference_of_kept(const Tensor& whole, const Tensor& kept,
+                                         std::int64_t count = 256) {
+  const std::int64_t distance = (whole.numel() + count - 1) / count;
   EXPECT_EQ(kept.numel(), (whole.numel() + distance - 1) / distance);
   double largest = 0;
   for (std::int64_t i = 0; i < kept.numel(); ++i) {

@@ -47,14 +47,18 @@ using MatrixValues = std::function<std::vector<Tensor>(std::size_t first, std::s
 
 /// One clip of a training step.
 struct TrainingSample {
-  std::int64_t timestep = 0;
+  double timestep = 0;  ///< whole, unless the diffusion process is one of continuous time
   /// Noisy latents and what the model is to predict of them: this rank's box, float32 [frame,
   /// channel, row, column] on the host.
   Tensor latents, target;
   Tensor text;  ///< [token, 1, channel] of the model's type: this rank's tokens
+  /// The latents without noise, likewise; only for losses that need them.
+  Tensor clean;
+  /// Only of models with a null caption of their own: it takes the place of the text.
+  bool drops_caption = false;
 };
 
-/// Takes the gradient of a matrix: of the mean of the squares over all elements; this rank's part,
+/// Takes the gradient of a matrix: of the mean of the losses of all elements; this rank's part,
 /// float32 on the host. Called once for each matrix, in any order.
 using TakeGradient = std::function<void(std::size_t matrix, const Tensor& gradient)>;
 
@@ -67,10 +71,11 @@ class Trainable {
     Prepared() = default;
     Prepared(const Prepared&) = delete;
     Prepared& operator=(const Prepared&) = delete;
-    /// → squares of prediction − target over this rank's box. Collective over the group.
+    /// → the sum of the losses of all elements of this rank's box: squares of prediction − target,
+    /// unless the model says otherwise. Collective over the group.
     virtual ops::ExactSum gradient_together(const TrainingSample& sample,
                                             const TakeGradient& take) = 0;
-    /// The squares alone, with the same bits, by a forward pass. Collective over the group.
+    /// That sum alone, with the same bits, by a forward pass. Collective over the group.
     virtual ops::ExactSum squares_together(const TrainingSample& sample) = 0;
     /// Which part of the gradients each rank of the group has.
     virtual const TokenColumns& columns() const = 0;

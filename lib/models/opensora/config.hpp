@@ -14,6 +14,8 @@ struct STDiTConfig {
   /// v1: STDiT, whose temporal attention has neither norm nor modulation; v3: STDiT3, with complete
   /// temporal blocks and rotary positions along time.
   enum class Kind { v1, v3 };
+  /// Guidance branches: 0 unconditional, 1 the prompt.
+  static constexpr std::int64_t branches = 2;
 
   Kind kind = Kind::v1;
   std::int64_t heads = 16;

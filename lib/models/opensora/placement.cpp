@@ -20,11 +20,13 @@ STDiTClip stdit_clip(const DenoiseTask& task) {
 }
 
 STDiTPlacement::STDiTPlacement(const STDiT& model, const comm::Group& group,
-                               const SpaceTime& layouts, const STDiTClip& clip, std::int64_t clips)
+                               const SpaceTime& layouts, const STDiTClip& clip, std::int64_t clips,
+                               std::int64_t branches)
     : group_(group),
       layouts_(layouts),
       clip_(clip),
       clips_(clips),
+      branches_(branches),
       patch_(model.config().patch),
       frame_cut_extents_(own_box(layouts.spatial, group).extent),
       position_cut_extents_(own_box(layouts.temporal, group).extent),
@@ -49,7 +51,7 @@ STDiTPlacement::STDiTPlacement(const STDiT& model, const comm::Group& group,
   const Shape& whole = by_heads ? in_heads_ : frame_cut_extents_;
   const ops::AttentionShape spatial{.dtype = model.dtype(),
                                     .sequences = clips * whole[0],
-                                    .batch = STDiT::branches,
+                                    .batch = branches,
                                     .heads = by_heads ? whole[2] : heads_,
                                     .channels = config.head_channels(),
                                     .queries = whole[1],
@@ -60,9 +62,8 @@ STDiTPlacement::STDiTPlacement(const STDiT& model, const comm::Group& group,
 
 void STDiTPlacement::set_exchanges(const STDiTConfig& config) {
   if (group_.size() == 1) return;
-  constexpr std::int64_t branches = STDiT::branches;
-  const Layout frames = layouts_.spatial.with_axis(2, branches * config.hidden);
-  const Layout positions = layouts_.temporal.with_axis(2, branches * config.hidden);
+  const Layout frames = layouts_.spatial.with_axis(2, branches_ * config.hidden);
+  const Layout positions = layouts_.temporal.with_axis(2, branches_ * config.hidden);
   const auto count = static_cast<std::size_t>(clips_);
   to_positions_.emplace(group_, std::vector<Move>(count, {frames, positions}));
   to_frames_.emplace(group_, std::vector<Move>(count, {positions, frames}));
@@ -70,7 +71,7 @@ void STDiTPlacement::set_exchanges(const STDiTConfig& config) {
 
   // [frame, position, branch, part, head, channel]
   const auto with_parts = [&](const Layout& layout, std::int64_t parts) {
-    return layout.with_axis(2, branches).with_axis(3, parts).with_axis(5, config.head_channels());
+    return layout.with_axis(2, branches_).with_axis(3, parts).with_axis(5, config.head_channels());
   };
   const auto& [tokens, heads] = *layouts_.by_heads;
   in_heads_ = own_box(heads, group_).extent;

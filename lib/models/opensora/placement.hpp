@@ -5,6 +5,7 @@
 #include "layout/relayout.hpp"
 #include "layout/space_time.hpp"
 #include "models/common/denoiser.hpp"
+#include "models/opensora/config.hpp"
 #include "models/opensora/positions.hpp"
 
 namespace reelmesh {
@@ -28,11 +29,12 @@ STDiTClip stdit_clip(const DenoiseTask& task);
 /// used in every call of the transformer. All clips have the same layouts.
 class STDiTPlacement {
  public:
-  /// layouts: of clip.tokens() over the group. Tables are stored on the model's device. Collective
-  /// over the group. Throws Error(unavailable) on all ranks if attention does not support the shape
-  /// of one of them (ops::prepare_attend).
+  /// layouts: of clip.tokens() over the group. branches: of each clip. Tables are stored on the
+  /// model's device. Collective over the group. Throws Error(unavailable) on all ranks if attention
+  /// does not support the shape of one of them (ops::prepare_attend).
   STDiTPlacement(const STDiT& model, const comm::Group& group, const SpaceTime& layouts,
-                 const STDiTClip& clip, std::int64_t clips = 1);
+                 const STDiTClip& clip, std::int64_t clips = 1,
+                 std::int64_t branches = STDiTConfig::branches);
 
   const comm::Group& group() const { return group_; }
   const STDiTClip& clip() const { return clip_; }
@@ -42,6 +44,7 @@ class STDiTPlacement {
 
  private:
   friend class STDiT;
+  friend class STDiTGradients;
   /// Of one clip on all ranks. Algorithms of matrix products are chosen for this number of rows,
   /// not for those of this rank or of the batch.
   std::int64_t all_tokens() const { return numel(layouts_.tokens.global()); }
@@ -64,7 +67,7 @@ class STDiTPlacement {
   comm::Group group_;
   SpaceTime layouts_;
   STDiTClip clip_;
-  std::int64_t clips_;
+  std::int64_t clips_, branches_;
   ops::Patch patch_;
   /// Extents [frame, position] of this rank's box of a clip, in each of the two cuts.
   Shape frame_cut_extents_, position_cut_extents_;

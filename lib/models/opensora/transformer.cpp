@@ -7,32 +7,10 @@
 #include "layout/space_time.hpp"
 #include "models/common/residual.hpp"
 #include "ops/attention.hpp"
+#include "ops/norm_backward.hpp"
 
 namespace reelmesh {
 namespace {
-
-// Rows of a block's modulation table.
-enum Chunk { attention_shift, attention_scale, attention_gate, mlp_shift, mlp_scale, mlp_gate };
-
-// The shape [frame, channel, row, column] of latents, enlarged to whole patches.
-Shape whole_patches(const Shape& latents, const ops::Patch& patch) {
-  const auto enlarged = [](std::int64_t n, std::int64_t multiple) {
-    return (n + multiple - 1) / multiple * multiple;
-  };
-  return {latents.at(0), latents.at(1), enlarged(latents.at(2), patch.rows),
-          enlarged(latents.at(3), patch.columns)};
-}
-
-// x [frame, channel, row, column], cropped or padded with zeros to `rows` and `columns`.
-Tensor resized(const Tensor& x, std::int64_t rows, std::int64_t columns) {
-  if (x.shape(2) == rows && x.shape(3) == columns) return x;
-  const Shape none(4), larger{x.shape(0), x.shape(1), rows, columns};
-  Tensor out = Tensor::zeros(larger, x.dtype(), x.device());
-  const Shape common{x.shape(0), x.shape(1), std::min(rows, x.shape(2)),
-                     std::min(columns, x.shape(3))};
-  copy_box({none, common}, x, {none, x.shape()}, out, {none, larger});
-  return out;
-}
 
 Tensor sum(const Tensor& a, const Tensor& b) {
   Tensor out = a.clone();
@@ -41,6 +19,24 @@ Tensor sum(const Tensor& a, const Tensor& b) {
 }
 
 }  // namespace
+
+Shape whole_patches(const Shape& latents, const ops::Patch& patch) {
+  const auto enlarged = [](std::int64_t n, std::int64_t multiple) {
+    return (n + multiple - 1) / multiple * multiple;
+  };
+  return {latents.at(0), latents.at(1), enlarged(latents.at(2), patch.rows),
+          enlarged(latents.at(3), patch.columns)};
+}
+
+Tensor resized_latents(const Tensor& x, std::int64_t rows, std::int64_t columns) {
+  if (x.shape(2) == rows && x.shape(3) == columns) return x;
+  const Shape none(4), larger{x.shape(0), x.shape(1), rows, columns};
+  Tensor out = Tensor::zeros(larger, x.dtype(), x.device());
+  const Shape common{x.shape(0), x.shape(1), std::min(rows, x.shape(2)),
+                     std::min(columns, x.shape(3))};
+  copy_box({none, common}, x, {none, x.shape()}, out, {none, larger});
+  return out;
+}
 
 STDiTContext STDiT::encode_context(const Tensor& text) const {
   const std::int64_t tokens = text.shape(0);
@@ -102,7 +98,7 @@ Tensor STDiT::along_time(const Attention& layer, const STDiTPlacement& placement
                          const Tensor& x) const {
   const Shape& mine = placement.position_cut_extents_;
   const std::int64_t clips = placement.clips();
-  const Shape sequences{clips * mine[0], mine[1] * branches, config_.hidden};
+  const Shape sequences{clips * mine[0], mine[1] * x.shape(1), config_.hidden};
   const std::int64_t all = placement.all_tokens();
   Tensor q = projected_heads(layer.query, x.reshape(sequences), all);
   Tensor kv = projected_heads(layer.key_value, x.reshape(sequences), all);
@@ -128,7 +124,7 @@ void STDiT::attend_to_text(const Block& block, const STDiTPlacement& placement,
                            Tensor& x) const {
   const Tensor queries =
       projected_heads(block.text.query, x, placement.all_tokens())
-          .reshape({x.shape(0), branches, config_.heads, config_.head_channels()});
+          .reshape({x.shape(0), x.shape(1), config_.heads, config_.head_channels()});
   const std::vector<Tensor> clips = split_rows(queries, std::ssize(contexts));
   const auto attended = [&](std::size_t clip) {
     return ops::attend(clips[clip], contexts[clip].keys_values[keys_values], scale_, 1, numerics_);
@@ -148,8 +144,11 @@ void STDiT::attend_to_text(const Block& block, const STDiTPlacement& placement,
 void STDiT::feed_forward(const Block& block, const STDiTPlacement& placement, const Tensor& table,
                          Tensor& x) const {
   const std::int64_t all = placement.all_tokens();
-  const Tensor hidden =
-      block.up(modulated(x, table, mlp_shift, mlp_scale), ops::Activation::gelu_tanh, all);
+  const Tensor normed = modulated(x, table, mlp_shift, mlp_scale);
+  // Not rounded before the activation, unless that is what gradients are computed from.
+  const Tensor hidden = trains_weights_
+                            ? ops::gelu_tanh(block.up(normed, ops::Activation::none, all))
+                            : block.up(normed, ops::Activation::gelu_tanh, all);
   ops::add_gated(x, block.down(hidden, ops::Activation::none, all), table, mlp_gate);
 }
 
@@ -181,7 +180,7 @@ Tensor STDiT::run_pair(std::size_t index, const STDiTPlacement& placement, Tenso
       timed = x.clone();
       const Shape& mine = placement.position_cut_extents_;
       for (const Tensor& clip : split_rows(timed, placement.clips())) {
-        Tensor frames = clip.reshape({mine[0], mine[1] * branches, config_.hidden});
+        Tensor frames = clip.reshape({mine[0], mine[1] * x.shape(1), config_.hidden});
         ops::add_table(frames, placement.times_);
       }
     }
@@ -280,7 +279,7 @@ Tensor STDiT::embed_tokens(const STDiTPlacement& placement, std::span<const Tens
   Tensor x = Tensor::empty({frames * positions, copies, config_.hidden}, dtype_, device_);
   std::vector<Tensor> tokens = split_rows(x, placement.clips());
   for (std::size_t clip = 0; clip < latents.size(); ++clip) {
-    const Tensor all = resized(latents[clip], filled[2], filled[3]);
+    const Tensor all = resized_latents(latents[clip], filled[2], filled[3]);
     ops::repeat_for_batch(patch_(ops::patchify(all, config_.patch, dtype_), ops::Activation::none,
                                  placement.all_tokens()),
                           tokens[clip]);
@@ -350,9 +349,9 @@ std::vector<STDiT::Predictions> STDiT::operator()(const STDiTPlacement& placemen
   for (const Tensor& clip : split_rows(features, clips)) {
     Predictions& both = predictions.emplace_back();
     for (std::size_t branch = 0; branch < both.size(); ++branch) {
-      both.at(branch) =
-          resized(ops::unpatchify(clip, static_cast<std::int64_t>(branch), config_.patch, extents),
-                  box[2], box[3]);
+      both.at(branch) = resized_latents(
+          ops::unpatchify(clip, static_cast<std::int64_t>(branch), config_.patch, extents), box[2],
+          box[3]);
     }
   }
   return predictions;

@@ -18,14 +18,30 @@ struct STDiTContext {
   std::vector<Tensor> keys_values;
 };
 
+/// Rows of a block's modulation table.
+enum STDiTChunk {
+  attention_shift,
+  attention_scale,
+  attention_gate,
+  mlp_shift,
+  mlp_scale,
+  mlp_gate,
+  table_chunks
+};
+
+/// The shape [frame, channel, row, column] of latents, enlarged to whole patches.
+Shape whole_patches(const Shape& latents, const ops::Patch& patch);
+/// x [frame, channel, row, column], cropped or padded with zeros to `rows` and `columns`.
+Tensor resized_latents(const Tensor& x, std::int64_t rows, std::int64_t columns);
+
 class STDiT final : public Denoiser {
  public:
-  /// Guidance branches: 0 unconditional, 1 the prompt.
-  static constexpr std::int64_t branches = 2;
+  static constexpr std::int64_t branches = STDiTConfig::branches;
 
   /// Computes on weights.device(). Collective over placement.group, unless weights are replicated.
+  /// trains_weights: the layers that gradients of all parameters need are made, too.
   STDiT(const Checkpoint& weights, const STDiTConfig& config, DType dtype,
-        const WeightPlacement& placement = {});
+        const WeightPlacement& placement = {}, bool trains_weights = false);
 
   const STDiTConfig& config() const { return config_; }
   DType dtype() const { return dtype_; }
@@ -73,14 +89,26 @@ class STDiT final : public Denoiser {
  private:
   static constexpr float norm_eps = 1e-6F;  ///< of all norms; not in config.json
 
+  friend class STDiTGradients;
+  /// The layers `again` compute a block once more before its backward pass; the others are products
+  /// with transposed weights, which give gradients of inputs. Only of a model that is trained.
+  struct AttentionBackward {
+    ops::Linear query_again, key_value_again, out_again;
+    ops::Linear out, key_value, query;
+  };
   struct Attention {
     ops::Linear query, key_value, out;
     ops::HeadNorm query_norm, key_norm;  ///< v3, in self-attention
+    AttentionBackward backward;
+  };
+  struct MlpBackward {
+    ops::Linear up_again, down_again, down, up;
   };
   struct Block {
     Tensor table;  ///< [6, channels]: shift, scale, gate of attention, then of the MLP
     Attention attention, text;
     ops::Linear up, down;
+    MlpBackward mlp_backward;
   };
   /// A spatial and a temporal attention. In v1 both are in one block, and of `temporal` only the
   /// attention is used; in v3 each has its own block.
@@ -108,6 +136,7 @@ class STDiT final : public Denoiser {
   Tensor run_pair(std::size_t index, const STDiTPlacement& placement, Tensor& in,
                   std::span<const STDiTContext> contexts, const Tensor& time) const;
 
+  bool trains_weights_;
   STDiTConfig config_;
   DType dtype_;
   Device device_;
@@ -116,6 +145,9 @@ class STDiT final : public Denoiser {
   float scale_;          ///< of q·k before the softmax
   Tensor ones_, zeros_;  ///< float32 [channels]: layer norms are not affine
   ops::Linear patch_, time1_, time2_, time_block_, fps1_, fps2_, caption1_, caption2_, out_;
+  /// Only of a model that is trained.
+  ops::Linear time2_backward_, time_block_backward_, fps2_backward_, caption2_backward_,
+      out_backward_;
   Tensor null_caption_;  ///< [token, text channel]
   Tensor frequencies_;
   Tensor out_table_;  ///< [2, channels]: shift, scale

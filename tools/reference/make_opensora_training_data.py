@@ -1,0 +1,134 @@
+#!/usr/bin/env python3
+"""Makes tests/data/opensora/training: gradients of all parameters of Open-Sora's transformers by Open-Sora's own code.
+
+The models are the tiny checkpoints in tests/data/opensora (make_opensora_data.py); losses are training_losses() of the
+released schedulers. All is computed in float64 from float32 values, as far as the released code lets it: its tables
+are rounded to float32 when used, which near timestep 0 leaves few digits of the variational bound, so this rounding is
+left out. reference.json also has the errors of the same code in float32. To run it again, with checkouts and packages as for make_opensora_data.py:
+    python tools/reference/make_opensora_training_data.py --v1-0 open-sora-1.0 --v1-2 open-sora-1.2
+"""
+import torch
+from safetensors.torch import load_file, save_file
+
+import opensora_release
+from make_cogvideox_data import write_json
+from make_opensora_data import given_options
+from opensora_checkpoints import weights_of
+from opensora_kinds import KINDS
+
+KEPT_ELEMENTS = 128  # of each gradient, at equal distances
+# latents: frames, rows, columns. text: row of the kind's text.embeddings.
+GRADIENTS = {
+    "v1_0": dict(kind="v1_0", latents=(16, 14, 10), timestep=601, text=1),
+    "v1_0.odd": dict(kind="v1_0", latents=(15, 6, 10), timestep=37, text=3, dropped=True),
+    "v1_0.first": dict(kind="v1_0", latents=(4, 6, 10), timestep=0, text=0),  # a likelihood is its bound
+    "v1_2": dict(kind="v1_2", latents=(15, 13, 9), timestep=731.25, text=1, height=104, width=72, frames=51, fps=24),
+    "v1_2.odd": dict(kind="v1_2", latents=(5, 8, 11), timestep=12.5, text=3, dropped=True, height=64, width=88,
+                     frames=17, fps=8),
+}
+
+
+def kept(tensor):
+    flat = tensor.detach().flatten()
+    return flat[::-(-flat.numel() // KEPT_ELEMENTS)].clone()
+
+
+def exact_tables(gaussian_diffusion):
+    """Lets the tables of a schedule be float64, without the released code's rounding."""
+    def extract(table, timesteps, shape):
+        values = torch.from_numpy(table)[timesteps]
+        return values.view(-1, *[1] * (len(shape) - 1)).expand(shape)
+    gaussian_diffusion._extract_into_tensor = extract
+
+
+def v1_0(case, data, release, dtype):
+    stdit, iddpm, diffusion = opensora_release.load(
+        release, ["models.stdit.stdit", "schedulers.iddpm", "schedulers.iddpm.gaussian_diffusion"])
+    exact_tables(diffusion)
+    kind = KINDS["v1_0"]
+    model = stdit.STDiT(**{**kind["transformer"], "input_size": list(case["latents"])}).eval()
+    tables = {"pos_embed", "pos_embed_temporal"}
+    tensors = {k: v for k, v in weights_of(data / "v1_0" / "transformer").items() if k not in tables}
+    model.load_state_dict(tensors, strict=False)
+    model.dtype = dtype
+    return model.to(dtype), iddpm.IDDPM(timestep_respacing=""), {}
+
+
+def v1_2(case, data, release, dtype):
+    stdit, rf = opensora_release.load(release, ["models.stdit.stdit3", "schedulers.rf"])
+    model = stdit.STDiT3(stdit.STDiT3Config(**KINDS["v1_2"]["transformer"])).eval()
+    model.load_state_dict(weights_of(data / "v1_2" / "transformer"))
+    pixels = {name: torch.tensor([float(case[key])], dtype=dtype)
+              for name, key in dict(height="height", width="width", num_frames="frames", fps="fps").items()}
+    return model.to(dtype), rf.RFLOW().scheduler, pixels
+
+
+def backward(case, data, releases, seed, dtype):
+    """Loss, gradients by names, and tensors of the sample."""
+    kind = case["kind"]
+    model, scheduler, pixels = dict(v1_0=v1_0, v1_2=v1_2)[kind](case, data, releases[kind], dtype)
+    stored = load_file(data / kind / "reference.safetensors")
+    text = stored["text.embeddings"][case["text"]]
+    if case.get("dropped"):
+        text = model.y_embedder.y_embedding
+    shape = (1, 4, *case["latents"])
+    generator = torch.Generator().manual_seed(seed)
+    clean, noise = (torch.randn(shape, generator=generator) for _ in range(2))
+    timestep = torch.tensor([case["timestep"]])
+    inputs = {}
+
+    def call(x, t, **given):
+        inputs["latents"] = x
+        return model(x, t, **given)
+
+    given = dict(y=text[None, None].to(dtype), mask=stored["text.mask"][case["text"]][None].long())
+    if kind == "v1_0":
+        terms = scheduler.training_losses(call, clean.to(dtype), timestep, given, noise.to(dtype))
+    else:
+        terms = scheduler.training_losses(call, clean.to(dtype), given | pixels, noise.to(dtype), t=timestep)
+    loss = terms["loss"].mean()
+    loss.backward()
+    found = {k: p.grad for k, p in model.named_parameters() if p.requires_grad}
+    target = noise if kind == "v1_0" else clean - noise
+    return loss.item(), found, {"latents": inputs["latents"][0], "target": target[0], "clean": clean[0]}
+
+
+def largest(tensor):
+    return tensor.abs().max().item()
+
+
+def gradients(case, data, releases, seed):
+    """Tensors and figures of a case."""
+    loss, exact, tensors = backward(case, data, releases, seed, torch.float64)
+    _, rounded, _ = backward(case, data, releases, seed, torch.float32)
+    tensors |= {f"gradient.{name}": kept(gradient) for name, gradient in exact.items()}
+    facts = {"kind": case["kind"], "timestep": case["timestep"], "text": case["text"],
+             "dropped": case.get("dropped", False), "loss": loss,
+             "largest": {name: largest(gradient) for name, gradient in exact.items()},
+             "float32_errors": {name: largest(rounded[name].double() - gradient) for name, gradient in exact.items()}}
+    facts |= {key: case[key] for key in ("height", "width", "frames", "fps") if key in case}
+    return tensors, facts
+
+
+def main():
+    options = given_options(__doc__)
+    releases = {"v1_0": options.v1_0, "v1_2": options.v1_2}
+    torch.set_num_threads(1)
+    tensors, facts = {}, {}
+    for seed, (name, case) in enumerate(GRADIENTS.items(), start=600):
+        results, facts[name] = gradients(case, options.out, releases, seed)
+        tensors |= {f"{name}.{key}": value.float() for key, value in results.items()}
+        sizes, errors = facts[name]["largest"], facts[name]["float32_errors"]
+        print(f"{name}: loss {facts[name]['loss']:.9f}, {len(sizes)} parameters, largest gradients "
+              f"{min(sizes.values()):.1e} to {max(sizes.values()):.1e}, relative errors of float32 up to "
+              f"{max(errors[key] / sizes[key] for key in sizes):.1e}")
+    assert all(torch.isfinite(tensor).all() for tensor in tensors.values())
+    out = options.out / "training"
+    out.mkdir(exist_ok=True)
+    save_file({name: tensor.contiguous().clone() for name, tensor in tensors.items()}, out / "reference.safetensors")
+    (out / "reference.safetensors").chmod(0o644)
+    write_json(out / "reference.json", facts)
+
+
+if __name__ == "__main__":
+    main()
