@@ -115,7 +115,7 @@ namespace {
 
 [[noreturn]] void refuse_training(const ModelPaths& paths) {
   fail(Status::usage,
-       "model.path: {} cannot be trained, expected a text-to-video model of CogVideoX",
+       "model.path: {} cannot be trained, expected a text-to-video model of CogVideoX or Open-Sora",
        paths.root.string());
 }
 
@@ -126,7 +126,9 @@ std::unique_ptr<Trainable> Family::trainable(const Checkpoint&, DType, const Wei
   refuse_training(paths());
 }
 
-TrainingNoise Family::training_noise() const { refuse_training(paths()); }
+TrainingNoise Family::training_noise(const Job&, const VideoSize&) const {
+  refuse_training(paths());
+}
 
 void Family::check_weights(bool encodes_video) const {
   const auto check = [&](ModelPart part, const auto& make) { open(part).check(asked_by(make)); };

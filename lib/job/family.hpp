@@ -13,6 +13,7 @@
 #include "models/common/trainable.hpp"
 #include "models/t5/config.hpp"
 #include "plan/workload.hpp"
+#include "sampler/training_noise.hpp"
 #include "weights/checkpoint.hpp"
 
 namespace reelmesh {
@@ -34,13 +35,6 @@ class Shared {
 
  private:
   std::map<Key, Value> values_;
-};
-
-/// The diffusion process as a model is trained for it: noisy latents √ᾱ·x + √(1 − ᾱ)·noise, and the
-/// velocity √ᾱ·noise − √(1 − ᾱ)·x to be predicted (Salimans & Ho 2022).
-struct TrainingNoise {
-  std::vector<double> alpha_bar;  ///< ᾱ of each timestep
-  double scaling_factor = 1;      ///< of latents
 };
 
 class Family {
@@ -108,8 +102,9 @@ class Family {
   virtual std::unique_ptr<Trainable> trainable(const Checkpoint& weights, DType dtype,
                                                const WeightPlacement& placement,
                                                const std::optional<LoraShape>& lora) const;
-  /// How the diffusion process adds noise in training; likewise.
-  virtual TrainingNoise training_noise() const;
+  /// How the diffusion process adds noise to clips of this size in a training; likewise, and for
+  /// settings of the training that the family does not support.
+  virtual TrainingNoise training_noise(const Job& job, const VideoSize& size) const;
 
  protected:
   /// Whether the model makes clips that begin from such a file; none: from noise alone.

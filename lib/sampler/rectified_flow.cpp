@@ -8,18 +8,18 @@
 #include "tensor/dispatch.hpp"
 
 namespace reelmesh {
-namespace {
 
-/// By how much timesteps are shifted: √(pixels / 512²)·√(latent frames), where every full 17 frames
-/// count as 5 latent frames and a single frame as 1.
 float shift_ratio(const VideoSize& size) {
   constexpr float base = 512 * 512;
   const auto pixels = static_cast<float>(size.height * size.width);
   const auto frames = static_cast<float>(size.frames == 1 ? 1 : size.frames / 17 * 5);
-  return std::sqrt(pixels / base) * std::sqrt(frames);
+  const float ratio = std::sqrt(pixels / base) * std::sqrt(frames);
+  require(std::isfinite(ratio) && ratio > 0, Status::usage,
+          "sample.frames: found a clip of {} x {} x {}, expected 1 frame, or 17 or more, for the "
+          "shifted timesteps of this sampler",
+          size.frames, size.height, size.width);
+  return ratio;
 }
-
-}  // namespace
 
 void check(const RectifiedFlowConfig& config) {
   require(config.num_timesteps >= 1 && config.num_timesteps <= 1'000'000, Status::data,
@@ -34,11 +34,7 @@ RectifiedFlow::RectifiedFlow(const RectifiedFlowConfig& config, int steps, const
   require(steps >= 1 && steps <= config.num_timesteps, Status::usage,
           "sample.steps is {}, expected 1 to {}", steps, config.num_timesteps);
   const auto whole = static_cast<float>(config.num_timesteps);
-  const float ratio = shift_ratio(size);
-  require(!config.use_timestep_transform || (std::isfinite(ratio) && ratio > 0), Status::usage,
-          "sample.frames: found a clip of {} x {} x {}, expected 1 frame, or 17 or more, for the "
-          "shifted timesteps of this sampler",
-          size.frames, size.height, size.width);
+  const float ratio = config.use_timestep_transform ? shift_ratio(size) : 1;
   for (int i = 0; i < steps; ++i) {
     double t = (1.0 - static_cast<double>(i) / steps) * static_cast<double>(config.num_timesteps);
     if (config.use_discrete_timesteps) t = std::nearbyint(t);

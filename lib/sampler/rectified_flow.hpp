@@ -23,6 +23,11 @@ struct RectifiedFlowConfig {
 /// Throws Error(data) naming the key of scheduler_config.json whose value is not supported.
 void check(const RectifiedFlowConfig& config);
 
+/// By how much timesteps are shifted: √(pixels / 512²)·√(latent frames), where every full 17 frames
+/// count as 5 latent frames and a single frame as 1. Error(usage) for 2 to 16 frames, which have
+/// none.
+float shift_ratio(const VideoSize& size);
+
 class RectifiedFlow final : public Sampler {
  public:
   /// Throws Error(data) as check(), Error(usage) unless 1 ≤ steps ≤ num_timesteps, or if shifted

@@ -83,6 +83,7 @@ class SampleFile {
 
   /// Whether all values are those that were written, by their checksums.
   bool is_whole() const;
+  const SampleShapes& shapes() const { return sample_.shapes; }
   /// The values of a box of an array on the host: read(&SampleShapes::latent_mean, box).
   /// Error(data) if they cannot be read.
   Tensor read(Shape SampleShapes::*array, const Box& box) const;

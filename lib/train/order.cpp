@@ -52,11 +52,11 @@ std::int64_t sample_of(std::int64_t n, std::int64_t count, std::uint64_t seed, b
   return epoch_order(count, seed + epoch, true).at(static_cast<std::size_t>(n % count));
 }
 
-SampleRandom::SampleRandom(std::uint64_t seed, std::int64_t n, std::int64_t timesteps,
+SampleRandom::SampleRandom(std::uint64_t seed, std::int64_t n, const TrainingNoise& noise,
                            double caption_dropout, bool samples_posterior)
     : generator_(seed + static_cast<std::uint64_t>(n)),
       next_(samples_posterior ? Next::posterior : Next::noise) {
-  draws_.timestep = generator_.randint(timesteps);
+  draws_.timestep = noise.draw_timestep(generator_);
   draws_.drops_caption = generator_.rand() < caption_dropout;
 }
 

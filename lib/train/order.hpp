@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "layout/layout.hpp"
-#include "sampler/generator.hpp"
+#include "sampler/training_noise.hpp"
 
 namespace reelmesh {
 
@@ -19,7 +19,7 @@ std::int64_t sample_of(std::int64_t n, std::int64_t count, std::uint64_t seed, b
 
 /// What is drawn for a sample beside noise.
 struct SampleDraws {
-  std::int64_t timestep = 0;   ///< 0 to timesteps - 1
+  double timestep = 0;         ///< as TrainingNoise draws it
   bool drops_caption = false;  ///< the caption is replaced by the empty one
 };
 
@@ -28,10 +28,10 @@ struct SampleDraws {
 /// keeps its box. Latents are [frame, channel, row, column].
 class SampleRandom {
  public:
-  /// For sample n of the run: torch.Generator().manual_seed(seed + n). timesteps: of the noise
-  /// schedule (1000). caption_dropout: a probability.
-  SampleRandom(std::uint64_t seed, std::int64_t n, std::int64_t timesteps, double caption_dropout,
-               bool samples_posterior);
+  /// For sample n of the run: torch.Generator().manual_seed(seed + n). caption_dropout: a
+  /// probability.
+  SampleRandom(std::uint64_t seed, std::int64_t n, const TrainingNoise& noise,
+               double caption_dropout, bool samples_posterior);
 
   const SampleDraws& draws() const { return draws_; }
 

@@ -128,12 +128,32 @@ bool encode_videos(const comm::Group& world, const Samples& samples,
   return true;
 }
 
+// Errors name options of [data] instead of those of clips that are made.
+template <class F>
+auto with_data_options(const F& plan) {
+  try {
+    return plan();
+  } catch (const Error& error) {
+    const std::string_view message = error.what();
+    constexpr std::string_view section = "sample.";
+    if (!message.starts_with(section)) throw;
+    fail(error.status(), "data.{}", message.substr(section.size()));
+  }
+}
+
+TrainingNoise noise_of(const Job& job, const VideoSize& size, const Family& family) {
+  return with_data_options([&] { return family.training_noise(job, size); });
+}
+
 }  // namespace
 
 VideoSize sample_size(const Job& job) {
   const DataSettings& data = job.train->data;
   const std::unique_ptr<const Family> family = Family::open(job.model);
-  (void)family->training_noise();  // refuses models that cannot be trained
+  const VideoSize own = family->defaults().size;
+  const VideoSize size{data.height.value_or(own.height), data.width.value_or(own.width),
+                       data.frames.value_or(own.frames)};
+  (void)noise_of(job, size, *family);  // refuses models and settings that cannot be trained
   require(job.parallel.mode != Mode::split, Status::usage,
           "parallel.mode: found split, expected auto or phased: a training has one stage");
   require(job.parallel.cfg.value_or(1) == 1, Status::usage,
@@ -141,9 +161,7 @@ VideoSize sample_size(const Job& job) {
   require(data.validation.empty() || job.train->validate_every > 0, Status::usage,
           "data.validation: found '{}', expected train.validate-every with it",
           data.validation.string());
-  const VideoSize own = family->defaults().size;
-  return {data.height.value_or(own.height), data.width.value_or(own.width),
-          data.frames.value_or(own.frames)};
+  return size;
 }
 
 namespace {
@@ -185,12 +203,14 @@ Samples plan_samples(const Job& job, const Conditions& conditions, std::vector<U
   samples.usable = std::move(usable);
   for (UsableSample& sample : validation) samples.usable.push_back(std::move(sample));
   samples.size = sample_size(job);
+  samples.noise = noise_of(job, samples.size, *Family::open(job.model));
   Job& clips = samples.clips;
   clips = job;
   clips.sample.height = samples.size.height;
   clips.sample.width = samples.size.width;
   clips.sample.frames = samples.size.frames;
-  clips.sample.steps = 1;
+  if (job.train->data.fps) clips.sample.fps = job.train->data.fps;
+  clips.sample.steps = samples.noise.process == TrainingNoise::Process::noise ? 2 : 1;  // the least
   clips.sample.guidance = 1;
   clips.batch = 1;
   clips.parallel.mode = Mode::phased;
@@ -198,24 +218,22 @@ Samples plan_samples(const Job& job, const Conditions& conditions, std::vector<U
   for (const UsableSample& sample : samples.usable) {
     clips.clips.push_back({.prompt = sample.data.prompt, .where = sample.data.where});
   }
-  if (job.train->caption_dropout > 0) clips.clips.push_back({.where = "train.caption-dropout"});
+  if (job.train->caption_dropout > 0 && !samples.noise.null_caption) {
+    clips.clips.push_back({.where = "train.caption-dropout"});
+  }
   TrainingToPlan training{.make = TrainedReplica::make};
   for (const UsableSample& sample : samples.usable) {
     training.reading_bytes = std::max(training.reading_bytes, reading_bytes(sample, samples.size));
   }
-  try {
-    samples.planned = plan_job(clips, conditions, {}, training);
-    // More ranks of a replica share what one of them has in memory.
-    while (!job.parallel.replicas && !samples.planned.plan.memory.fits() &&
-           *clips.parallel.replicas > 1) {
-      --*clips.parallel.replicas;
-      samples.planned = plan_job(clips, conditions, {}, training);
-    }
-  } catch (const Error& error) {  // of a size that is an option of [data] here
-    const std::string_view message = error.what();
-    constexpr std::string_view section = "sample.";
-    if (!message.starts_with(section)) throw;
-    fail(error.status(), "data.{}", message.substr(section.size()));
+  const auto plan = [&] {
+    return with_data_options([&] { return plan_job(clips, conditions, {}, training); });
+  };
+  samples.planned = plan();
+  // More ranks of a replica share what one of them has in memory.
+  while (!job.parallel.replicas && !samples.planned.plan.memory.fits() &&
+         *clips.parallel.replicas > 1) {
+    --*clips.parallel.replicas;
+    samples.planned = plan();
   }
   const bool from_file =
       !conditions.on_gpu && samples.planned.plan.weights.residence == Residence::host;

@@ -13,10 +13,11 @@ struct Samples {
   std::vector<UsableSample> usable;
   std::int64_t learned = 0;  ///< how many are learned from
   /// The job whose clips these are, of one size, without guidance; the last clip has the empty
-  /// caption if captions are dropped.
+  /// caption if captions are dropped, unless the model has an embedding of its own for it.
   Job clips;
   JobPlan planned;
   VideoSize size;
+  TrainingNoise noise;
 
   bool has_empty_caption() const { return clips.clips.size() > usable.size(); }
   SampleUse use(std::size_t sample) const {
@@ -29,8 +30,8 @@ struct Samples {
 };
 
 /// The size that all samples of a job have. Error(usage) if the model cannot be trained, or for a
-/// layout that training does not have, or for data.validation without train.validate-every; errors
-/// as Family::open.
+/// setting or layout that training does not have, or for data.validation without
+/// train.validate-every; errors as Family::open.
 VideoSize sample_size(const Job& job);
 /// The plan of a training on these samples, at least one, whose videos are not read. validation:
 /// those of data.validation. Errors as plan_job.

@@ -42,7 +42,7 @@ Steps::Steps(const comm::Group& world, const Samples& samples,
       files_(files),
       settings_(settings),
       computing_(computing),
-      noise_(samples.planned.family->training_noise()),
+      noise_(samples.noise),
       clip_(samples.clip(0)) {
   const Plan& plan = samples.planned.plan;
   const std::vector<RankRange>& ranges = plan.roles.denoise;
@@ -88,8 +88,8 @@ SampleFile Steps::open(std::size_t file) const {
 TrainingSample Steps::prepare(std::int64_t number, std::size_t& which) const {
   which = static_cast<std::size_t>(
       sample_of(number, samples_.learned, settings_.seed, settings_.data.shuffle));
-  SampleRandom random(settings_.seed, number, std::ssize(noise_.alpha_bar),
-                      settings_.caption_dropout, settings_.samples_posterior);
+  SampleRandom random(settings_.seed, number, noise_, settings_.caption_dropout,
+                      settings_.samples_posterior);
   const SampleFile file = open(which);
   const std::int64_t padding = clip_.dropped_frames;
   const Shape& shape = files_[which].shapes.latent_mean;
@@ -119,8 +119,8 @@ TrainingSample Steps::prepare_validation(std::size_t which, int quarter) const {
   const Tensor mean = box.empty()
                           ? Tensor::empty(box.extent, DType::float32)
                           : file.read(&SampleShapes::latent_mean, without_padding(box, padding));
-  const SampleDraws draws{.timestep = validation_timestep(quarter, std::ssize(noise_.alpha_bar))};
-  return with_noise(file, draws, mean,
+  const auto timestep = static_cast<double>(validation_timestep(quarter, noise_.timesteps));
+  return with_noise(file, {.timestep = timestep}, mean,
                     validation_noise(settings_.seed, samples_.usable[which].index, quarter,
                                      files_[which].shapes.latent_mean, padding, box));
 }
@@ -132,35 +132,43 @@ TrainingSample Steps::with_noise(const SampleFile& file, const SampleDraws& draw
   const std::int64_t padding = clip_.dropped_frames;
   const Box box = own_latents();
   if (!box.empty()) x = padded_frames(x, without_padding(box, padding), box, padding);
-  const auto alpha =
-      static_cast<float>(noise_.alpha_bar.at(static_cast<std::size_t>(sample.timestep)));
-  const float signal = std::sqrt(alpha), spread = std::sqrt(1.0F - alpha);
+  const TrainingNoise::Mix mix = noise_.mix(sample.timestep);
   const auto scale = static_cast<float>(noise_.scaling_factor);
-  sample.latents = Tensor::empty(box.extent, DType::float32);
-  sample.target = Tensor::empty(box.extent, DType::float32);
+  for (Tensor* array : {&sample.latents, &sample.target, &sample.clean}) {
+    *array = Tensor::empty(box.extent, DType::float32);
+  }
   for (std::int64_t i = 0; i < noise.numel(); ++i) {
     const float value = std::as_const(x).data<float>()[i] * scale, drawn = noise.data<float>()[i];
-    sample.latents.data<float>()[i] = signal * value + spread * drawn;
-    sample.target.data<float>()[i] = signal * drawn - spread * value;
+    sample.clean.data<float>()[i] = value;
+    sample.latents.data<float>()[i] = mix.signal * value + mix.spread * drawn;
+    sample.target.data<float>()[i] = noise_.target(mix, value, drawn);
   }
+  set_text(file, draws.drops_caption, sample);
+  return sample;
+}
 
+void Steps::set_text(const SampleFile& file, bool drops_caption, TrainingSample& sample) const {
+  const auto read = [&](const SampleFile& from, const Box& box) {
+    const Tensor text = from.read(&SampleShapes::prompt_embeds, box);
+    return text.to(computing_.dtype).reshape({box.extent[0], 1, box.extent[1]});
+  };
+  if (noise_.null_caption) {  // every rank has the caption's own tokens
+    sample.text = read(file, whole_box(file.shapes().prompt_embeds));
+    sample.drops_caption = drops_caption;
+    return;
+  }
   const Box& tokens = own_box(layout_.text, group_);
   const std::int64_t channels = samples_.text_channels();
   const Box embedding{{tokens.offset[0], 0}, {tokens.extent[0], channels}};
   sample.text = Tensor::empty({tokens.extent[0], 1, channels}, computing_.dtype);
-  if (!tokens.empty()) {
-    const auto read = [&](const SampleFile& from) {
-      return from.read(&SampleShapes::prompt_embeds, embedding);
-    };
-    const Tensor text = draws.drops_caption ? read(open(samples_.usable.size())) : read(file);
-    sample.text = text.to(computing_.dtype).reshape({tokens.extent[0], 1, channels});
-  }
-  return sample;
+  if (tokens.empty()) return;
+  sample.text =
+      drops_caption ? read(open(samples_.usable.size()), embedding) : read(file, embedding);
 }
 
 // Over the replica.
 SampleLoss Steps::loss_together(const ops::ExactSum& squares, std::size_t which,
-                                std::int64_t timestep) const {
+                                double timestep) const {
   std::vector<std::int64_t> sums{squares.high, squares.middle, squares.low, squares.lost};
   const std::int64_t failed =
       group_.max(squares.lost > 0 ? std::int64_t{world_.size()} - world_.rank() : 0);

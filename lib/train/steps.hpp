@@ -12,7 +12,8 @@ namespace reelmesh::train {
 /// The loss of one sample at a timestep.
 struct SampleLoss {
   double loss = 0;
-  std::int64_t sample = 0, timestep = 0;  ///< sample: which of the usable ones
+  std::int64_t sample = 0;  ///< which of the usable ones
+  double timestep = 0;
   /// If the loss is not finite: the first rank of the world that found it; otherwise −1.
   int failed_rank = -1;
 };
@@ -78,15 +79,15 @@ class Steps {
   TrainingSample prepare_validation(std::size_t which, int quarter) const;
   TrainingSample with_noise(const SampleFile& file, const SampleDraws& draws, Tensor x,
                             const Tensor& noise) const;
-  SampleLoss loss_together(const ops::ExactSum& squares, std::size_t which,
-                           std::int64_t timestep) const;
+  void set_text(const SampleFile& file, bool drops_caption, TrainingSample& sample) const;
+  SampleLoss loss_together(const ops::ExactSum& squares, std::size_t which, double timestep) const;
 
   const comm::Group& world_;
   const Samples& samples_;
   const std::vector<CachedSample>& files_;
   const TrainSettings& settings_;
   pipeline::Computing computing_;
-  TrainingNoise noise_;
+  const TrainingNoise& noise_;
   Clip clip_;             // of which all samples have the size
   comm::Group group_;     // of this rank's replica
   comm::Group peers_;     // the ranks with the same part in all replicas, in their order

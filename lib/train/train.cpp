@@ -232,7 +232,7 @@ void Training::load() {
 }
 
 MetricsForm Training::metrics_form() const {
-  const auto timesteps = std::ssize(samples_.planned.family->training_noise().alpha_bar);
+  const std::int64_t timesteps = samples_.noise.timesteps;
   MetricsForm form{.batch = settings_.batch, .timesteps = timesteps};
   if (settings_.validate_every == 0) return form;
   for (int quarter = 0; quarter < validation_quarters; ++quarter) {
@@ -262,6 +262,16 @@ void Training::write_transformer() {
     tensors.push_back({model.matrices()[i].name, job_.dtype, all.back().shape()});
   }
   if (world_.rank() != 0) return;
+  // What is not trained: position tables, the embedding of the empty caption.
+  const Checkpoint checkpoint = samples_.planned.family->open(ModelPart::transformer);
+  for (const auto& [name, info] : checkpoint.tensors()) {
+    const bool is_trained = std::ranges::any_of(
+        model.matrices(), [&](const TrainedMatrix& matrix) { return matrix.name == name; });
+    const std::optional<DType> dtype = loadable(info.dtype);
+    if (is_trained || !dtype) continue;
+    all.push_back(checkpoint.load(name, info.shape, *dtype));
+    tensors.push_back({name, *dtype, info.shape});
+  }
   const std::filesystem::path folder = job_.output / "transformer";
   const std::string config =
       read_text(samples_.planned.family->paths().transformer / "config.json", max_config_bytes);
@@ -363,7 +373,7 @@ void Training::run() {
       for (const SampleLoss& sample : result.samples) {
         const UsableSample& of = samples_.usable[static_cast<std::size_t>(sample.sample)];
         samples.push_back({static_cast<std::int32_t>(of.index),
-                           static_cast<std::int32_t>(sample.timestep), sample.loss});
+                           static_cast<std::int32_t>(std::lround(sample.timestep)), sample.loss});
       }
       metrics_->add({result.loss, result.gradient_norm, result.learning_rate, seconds}, samples);
     });

@@ -82,11 +82,11 @@ bool same_but_for_ones_at_the_ends(Shape a, Shape b) {
 struct Checkpoint::GivenValues {
   // Parts of fused layers, and their biases, are asked for before the first is read.
   static constexpr std::size_t most = 8;
-  std::function<Tensor(const std::string& name)> values;
+  Values values;
   std::deque<std::pair<std::string, Tensor>> last;
 
   Tensor take(const std::string& name, const Shape& expected) {
-    Tensor found = values(name);
+    Tensor found = values(name, expected);
     expect(found.numel() == numel(expected) && found.dtype() == DType::float32,
            "values {} in {} for tensor '{}' {}", found.shape(), name_of(found.dtype()), name,
            to_string(expected));
@@ -144,7 +144,7 @@ Checkpoint Checkpoint::with(const std::vector<LoraFile>& loras) const {
   return out;
 }
 
-Checkpoint Checkpoint::with_values(std::function<Tensor(const std::string& name)> values) const {
+Checkpoint Checkpoint::with_values(Values values) const {
   Checkpoint out = *this;
   out.given_ = std::make_shared<GivenValues>();
   out.given_->values = std::move(values);

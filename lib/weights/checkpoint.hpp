@@ -61,7 +61,8 @@ class Checkpoint {
   /// The same checkpoint, whose tensors have other values: those that `values` gives, float32 on
   /// the host, of the tensor's shape. It is called by load() and ask(), also in a dry run; what it
   /// gave can be read until several other tensors were asked for.
-  Checkpoint with_values(std::function<Tensor(const std::string& name)> values) const;
+  using Values = std::function<Tensor(const std::string& name, const Shape& shape)>;
+  Checkpoint with_values(Values values) const;
   /// The changes by LoRAs; nullptr: none.
   const LoraChanges* changes() const { return changes_.get(); }
 

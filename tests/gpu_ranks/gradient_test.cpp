@@ -2,6 +2,7 @@
 // one rank.
 #include "gpu_ranks/ranks.hpp"
 #include "train/gradient_case.hpp"
+#include "train/opensora_case.hpp"
 
 namespace reelmesh::test {
 namespace {
@@ -52,6 +53,21 @@ TEST_P(GradientsOnGpu, HaveTheSameBitsIn16Bits) {
                   fmt::format("{} in {}", name, name_of(dtype)));
     }
   }
+}
+
+TEST_P(GradientsOnGpu, OfOpenSoraEqualItsCodeOnEveryLayout) {
+  const int ranks = world.size();
+  const OpenSoraGradientCase noise("v1_0.odd"), flow("v1_2.odd");
+  const CaseGradient first = gradient_of(noise, {.group = self, .device = device});
+  expect_reference(first, noise);
+  expect_same(first, gradient_of(noise, {.group = world, .device = device, .frame_parts = ranks}),
+              "frames");
+  OpenSoraRun run{.group = self, .device = device, .dtype = DType::bfloat16};
+  const CaseGradient narrow = gradient_of(flow, run);
+  EXPECT_NEAR(narrow.loss / flow.facts.at("loss").get<double>(), 1, 2e-2);
+  run.group = world;
+  run.residence = Residence::sharded;
+  expect_same(narrow, gradient_of(flow, run), "rows, sharded weights");
 }
 
 }  // namespace

@@ -14,11 +14,13 @@ struct OpenSoraGradientCase {
       : name(case_name),
         folder(data_folder() / "opensora" / "training"),
         results(SafetensorsFile::open(folder / "reference.safetensors")),
-        facts(parse_json(read_text(folder / "reference.json", 1 << 20), "reference.json").at(name)),
+        facts(parse_json(read_text(folder / "reference.json", 1 << 20), "reference.json")
+                  .at("gradients")
+                  .at(name)),
         reference(facts.at("kind").get<std::string>()) {}
 
   Tensor get(const std::string& tensor) const {
-    return results.load(name + "." + tensor, DType::float32);
+    return results.load("gradients." + name + "." + tensor, DType::float32);
   }
 
   std::string name;

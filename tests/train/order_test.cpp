@@ -112,11 +112,12 @@ TEST(SampleRandom, DrawsAsTorchInTheOrderOfTheSpecification) {
     const Drawn drawn(line);
     const auto timestep = read<std::int64_t>(line);
     const double dropout = std::bit_cast<float>(read<std::uint32_t>(line, true));
-    SampleRandom random(drawn.seed - 7, 7, 1000, dropout, drawn.posterior);
+    SampleRandom random(drawn.seed - 7, 7, TrainingNoise{}, dropout, drawn.posterior);
     EXPECT_EQ(random.draws().timestep, timestep) << line.str();
     EXPECT_FALSE(random.draws().drops_caption) << "the probability is not more than the number";
     const auto more = std::nextafter(dropout, 1.0);
-    EXPECT_TRUE(SampleRandom(drawn.seed, 0, 1000, more, drawn.posterior).draws().drops_caption);
+    EXPECT_TRUE(
+        SampleRandom(drawn.seed, 0, TrainingNoise{}, more, drawn.posterior).draws().drops_caption);
 
     const auto hash_of_posterior = read<std::uint64_t>(line, true);
     if (drawn.posterior) {
@@ -147,11 +148,11 @@ void expect_box_of(const Tensor& whole, const Box& box, const Tensor& part) {
 TEST(SampleRandom, GivesEachRankItsBox) {
   const comm::Group& world = test::world();
   const Shape shape{5, 4, 6, 10}, padded{6, 4, 6, 10};
-  SampleRandom one(42, 3, 1000, 0.5, true);
+  SampleRandom one(42, 3, TrainingNoise{}, 0.5, true);
   const Tensor posterior = one.posterior(shape, whole_box(shape));
   const Tensor noise = one.noise(shape, 1, whole_box(padded));
   for (const std::size_t axis : {0U, 2U, 3U}) {
-    SampleRandom random(42, 3, 1000, 0.5, true);
+    SampleRandom random(42, 3, TrainingNoise{}, 0.5, true);
     EXPECT_EQ(random.draws().timestep, one.draws().timestep);
     EXPECT_EQ(random.draws().drops_caption, one.draws().drops_caption);
     const Box of_latents = Layout::cut(shape, axis, world.size()).box(world.rank());
@@ -162,7 +163,7 @@ TEST(SampleRandom, GivesEachRankItsBox) {
   for (const Box& box : {Box{{0, 0, 2, 0}, {1, 4, 3, 10}}, Box{{0, 0, 0, 4}, {3, 4, 6, 3}},
                          Box{{1, 0, 0, 0}, {5, 4, 6, 10}}, Box{{3, 0, 0, 0}, {0, 4, 6, 10}},
                          Box{{0, 0, 6, 0}, {6, 4, 0, 10}}}) {
-    SampleRandom random(42, 3, 1000, 0.5, true);
+    SampleRandom random(42, 3, TrainingNoise{}, 0.5, true);
     random.posterior(shape, whole_box(shape));
     expect_box_of(noise, box, random.noise(shape, 1, box));
   }
@@ -190,7 +191,7 @@ TEST(Validation, HasItsOwnNoiseForEachClipAndTimestep) {
   }
   all.push_back(validation_noise(43, 7, 0, shape, 1, whole_box(padded)));
   // That of training, of the sample with the same numbers.
-  SampleRandom random(42, 0, 1000, 0, false);
+  SampleRandom random(42, 0, TrainingNoise{}, 0, false);
   all.push_back(random.noise(shape, 1, whole_box(padded)));
   for (std::size_t i = 0; i < all.size(); ++i) {
     for (std::size_t j = 0; j < i; ++j) {
@@ -203,13 +204,13 @@ TEST(Validation, HasItsOwnNoiseForEachClipAndTimestep) {
 TEST(SampleRandom, KeepsTheOrder) {
   const Shape shape{1, 2, 2, 3};
   const Box whole = whole_box(shape);
-  SampleRandom sampled(1, 0, 1000, 0, true);
+  SampleRandom sampled(1, 0, TrainingNoise{}, 0, true);
   expect_error(Status::internal, [&] { sampled.noise(shape, 0, whole); });
   sampled.posterior(shape, whole);
   expect_error(Status::internal, [&] { sampled.posterior(shape, whole); });
   sampled.noise(shape, 0, whole);
   expect_error(Status::internal, [&] { sampled.noise(shape, 0, whole); });
-  SampleRandom of_mode(1, 0, 1000, 0, false);
+  SampleRandom of_mode(1, 0, TrainingNoise{}, 0, false);
   expect_error(Status::internal, [&] { of_mode.posterior(shape, whole); });
   expect_error(Status::internal, [&] { of_mode.noise(shape, 0, {{0, 0, 0, 0}, {2, 2, 2, 3}}); });
 }

@@ -160,12 +160,15 @@ std::unique_ptr<Trainable> CogVideoX::trainable(const Checkpoint& weights, DType
   return std::make_unique<CogVideoXTrainable>(weights, folder_.transformer, dtype, placement, lora);
 }
 
-TrainingNoise CogVideoX::training_noise() const {
+TrainingNoise CogVideoX::training_noise(const Job&, const VideoSize&) const {
   require(!folder_.transformer.takes_image(), Status::usage,
           "model.path: {} makes videos from images and cannot be trained, expected a text-to-video "
           "model of CogVideoX",
           paths().root.string());
-  return {alpha_bar_table(folder_.scheduler), folder_.vae.scaling_factor};
+  TrainingNoise noise{.alpha_bar = alpha_bar_table(folder_.scheduler),
+                      .scaling_factor = folder_.vae.scaling_factor};
+  noise.timesteps = std::ssize(noise.alpha_bar);
+  return noise;
 }
 
 std::unique_ptr<const Encoder> CogVideoX::encoder(const Checkpoint& weights, DType dtype) const {

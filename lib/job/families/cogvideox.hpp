@@ -24,7 +24,7 @@ class CogVideoX final : public Family {
   std::unique_ptr<Trainable> trainable(const Checkpoint& weights, DType dtype,
                                        const WeightPlacement& placement,
                                        const std::optional<LoraShape>& lora) const override;
-  TrainingNoise training_noise() const override;
+  TrainingNoise training_noise(const Job& job, const VideoSize& size) const override;
 
  private:
   bool takes(InputKind kind) const override;

@@ -2,7 +2,7 @@
 
 #include "layout/space_time.hpp"
 #include "models/autoencoder/decoder.hpp"
-#include "models/opensora/transformer.hpp"
+#include "models/opensora/transformer_backward.hpp"
 #include "plan/denoise.hpp"
 #include "text/clean.hpp"
 
@@ -148,6 +148,38 @@ std::unique_ptr<const Denoiser> OpenSora::denoiser(const Checkpoint& weights, DT
   STDiTConfig config = folder_.transformer;
   config.layers = layers;
   return std::make_unique<STDiT>(weights, config, dtype, placement);
+}
+
+std::unique_ptr<Trainable> OpenSora::trainable(const Checkpoint& weights, DType dtype,
+                                               const WeightPlacement& placement,
+                                               const std::optional<LoraShape>& lora) const {
+  expect(!lora, "a LoRA of Open-Sora");  // training_noise() refuses it
+  std::optional<IddpmLoss> loss;
+  if (const auto* config = std::get_if<IddpmConfig>(&folder_.scheduler)) loss.emplace(*config);
+  return std::make_unique<STDiTTrainable>(weights, folder_.transformer, dtype, placement,
+                                          std::move(loss));
+}
+
+// As the configurations in release 1.2 train it: times are sigmoids of normal numbers, shifted.
+TrainingNoise OpenSora::training_noise(const Job& job, const VideoSize& size) const {
+  require(job.train->method == TrainMethod::full, Status::usage,
+          "train.method: found {}, expected full: LoRAs are trained of CogVideoX",
+          name_of(job.train->method));
+  TrainingNoise noise{
+      .scaling_factor = folder_.vae.temporal ? 1 : OpenSoraVaeConfig::scaling_factor,
+      .null_caption = true};
+  if (const auto* config = std::get_if<IddpmConfig>(&folder_.scheduler)) {
+    noise.process = TrainingNoise::Process::noise;
+    noise.alpha_bar = alpha_bar_table(*config);
+    noise.timesteps = config->num_train_timesteps;
+    return noise;
+  }
+  const auto& config = std::get<RectifiedFlowConfig>(folder_.scheduler);
+  noise.process = TrainingNoise::Process::flow;
+  noise.timesteps = config.num_timesteps;
+  noise.whole_timesteps = config.use_discrete_timesteps;
+  if (config.use_timestep_transform) noise.shift_ratio = shift_ratio(size);
+  return noise;
 }
 
 std::unique_ptr<const Decoder> OpenSora::decoder(const Checkpoint& weights, DType dtype) const {

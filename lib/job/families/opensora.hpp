@@ -21,6 +21,10 @@ class OpenSora final : public Family {
                                            const WeightPlacement& placement,
                                            std::int64_t layers) const override;
   std::unique_ptr<const Decoder> decoder(const Checkpoint& weights, DType dtype) const override;
+  std::unique_ptr<Trainable> trainable(const Checkpoint& weights, DType dtype,
+                                       const WeightPlacement& placement,
+                                       const std::optional<LoraShape>& lora) const override;
+  TrainingNoise training_noise(const Job& job, const VideoSize& size) const override;
 
  private:
   ClipDefaults defaults() const override;

@@ -495,8 +495,9 @@ void CogVideoXTrainable::set_together(const MatrixValues& values) {
     return;
   }
   const PurposeScope purpose(Purpose::weights);
-  const Checkpoint trained = checkpoint_.with_values(
-      [&](const std::string& name) { return values(weights_->index(name), 1).front(); });
+  const Checkpoint trained = checkpoint_.with_values([&](const std::string& name, const Shape&) {
+    return values(weights_->index(name), 1).front();
+  });
   model_.reset();  // so that there is only one at a time
   model_.emplace(trained, config_, dtype_, placement_, std::span<const BlockAdapters>(), true);
 }

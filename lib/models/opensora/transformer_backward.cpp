@@ -668,10 +668,11 @@ Tensor STDiTTrainable::initial(std::size_t matrix) const {
 void STDiTTrainable::set_together(const MatrixValues& values) {
   const PurposeScope purpose(Purpose::weights);
   const Checkpoint host = checkpoint_.on(device().host());
-  const Checkpoint trained = checkpoint_.with_values([&](const std::string& name) {
-    if (weights_.has(name)) return values(weights_.index(name), 1).front();
-    return host.load(name, host.tensors().at(name).shape, DType::float32);
-  });
+  const Checkpoint trained =
+      checkpoint_.with_values([&](const std::string& name, const Shape& shape) {
+        if (weights_.has(name)) return values(weights_.index(name), 1).front();
+        return host.load(name, shape, DType::float32);
+      });
   model_.reset();  // so that there is only one at a time
   model_.emplace(trained, config_, dtype_, placement_, true);
 }

@@ -1,0 +1,48 @@
+#pragma once
+// How noise is added to latents in training, and what the model is to predict.
+#include <cstdint>
+#include <vector>
+
+#include "sampler/generator.hpp"
+
+namespace reelmesh {
+
+/// The diffusion process of a model as it is trained for it. x: scaled latents, ε: noise.
+struct TrainingNoise {
+  enum class Process {
+    velocity,  ///< √ᾱ·x + √(1 − ᾱ)·ε → √ᾱ·ε − √(1 − ᾱ)·x (Salimans & Ho 2022); CogVideoX
+    noise,     ///< the same → ε (Ho et al. 2020); Open-Sora 1.0
+    flow  ///< (1 − t)·x + t·ε, t: timestep / timesteps → x − ε (Liu et al. 2022); Open-Sora 1.2
+  };
+  Process process = Process::velocity;
+  std::int64_t timesteps = 1000;
+  std::vector<double> alpha_bar;  ///< ᾱ of each timestep; none of a flow
+  /// Of a flow: a drawn time t is changed to r·t/(1 + (r − 1)·t), towards noise for large videos.
+  float shift_ratio = 1;
+  bool whole_timesteps = true;  ///< drawn uniformly; otherwise t is sigmoid of a normal number
+  double scaling_factor = 1;    ///< of latents
+  /// Whether the model has an embedding of its own for an empty caption.
+  bool null_caption = false;
+
+  double draw_timestep(TorchGenerator& generator) const;
+
+  /// What an element is made of: latents = signal·x + spread·ε.
+  struct Mix {
+    float signal = 1, spread = 0;
+  };
+  Mix mix(double timestep) const;
+  /// What the model is to predict.
+  float target(const Mix& mix, float x, float noise) const {
+    switch (process) {
+      case Process::velocity:
+        return mix.signal * noise - mix.spread * x;
+      case Process::noise:
+        return noise;
+      case Process::flow:
+        return x - noise;
+    }
+    return 0;
+  }
+};
+
+}  // namespace reelmesh
