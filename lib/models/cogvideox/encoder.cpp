@@ -35,7 +35,9 @@ std::int64_t encoded_frames(std::int64_t frames) {
 
 CogVideoXEncoder::CogVideoXEncoder(const Checkpoint& weights, const CogVideoXVaeConfig& config,
                                    DType dtype)
-    : config_(config), dtype_(dtype), device_(weights.device()) {
+    : GaussianEncoder(weights.device(), dtype, config.latent_channels,
+                      config.block_channels.size() - 1),
+      config_(config) {
   const auto& widths = config.block_channels;
   std::int64_t channels = widths.front();
   conv_in_ = CausalConvolution(weights, "encoder.conv_in", config.in_channels, channels, dtype,
@@ -89,24 +91,6 @@ Tensor CogVideoXEncoder::apply(const Residual& residual, const ImagePart& image,
 
 namespace {
 
-// uint8 → x/255·2 − 1, computed in float32 and rounded to `dtype`, as in the reference.
-Tensor scaled_pixels(const Tensor& pixels, DType dtype) {
-  if (pixels.device().only_shapes) return Tensor::empty(pixels.shape(), dtype, pixels.device());
-  Tensor table = Tensor::empty({256}, DType::float32);
-  for (int i = 0; i < 256; ++i) {
-    table.data<float>()[i] = 2.0F * (static_cast<float>(i) / 255.0F) - 1.0F;
-  }
-  table = table.to(dtype);
-  Tensor values = Tensor::empty(pixels.shape(), dtype);
-  visit_float(dtype, [&](auto type) {
-    using T = decltype(type);
-    const T* of = table.data<T>();
-    std::ranges::transform(pixels.span<std::uint8_t>(), values.data<T>(),
-                           [of](std::uint8_t pixel) { return of[pixel]; });
-  });
-  return values;
-}
-
 // Means of pairs of frames; of an odd number, frame 0 is kept and pairs begin at frame 1.
 Tensor halved(const Tensor& x) {
   Shape shape = x.shape();
@@ -121,72 +105,19 @@ Tensor halved(const Tensor& x) {
   return out;
 }
 
-// Calls f(element, mean, deviation, rounded) for the elements of latents [frame, channel, row,
-// column]. moments: [frame, row, column, 2·channel]. Each operation is rounded to their type, by
-// `rounded`, as in diffusers' DiagonalGaussianDistribution.
-template <class F>
-void for_each_moment(const Tensor& moments, const Shape& latents, F&& f) {
-  const std::int64_t frames = latents[0], channels = latents[1], pixels = latents[2] * latents[3];
-  visit_float(moments.dtype(), [&](auto type) {
-    using T = decltype(type);
-    const auto rounded = [](float x) { return static_cast<float>(T(x)); };
-    std::int64_t element = 0;
-    for (std::int64_t t = 0; t < frames; ++t) {
-      for (std::int64_t c = 0; c < channels; ++c) {
-        const T* moment = moments.data<T>() + t * pixels * 2 * channels + c;
-        for (std::int64_t i = 0; i < pixels; ++i, ++element, moment += 2 * channels) {
-          const float log_variance =
-              std::clamp(static_cast<float>(moment[channels]), -30.0F, 20.0F);
-          f(element, static_cast<float>(moment[0]), rounded(std::exp(rounded(0.5F * log_variance))),
-            rounded);
-        }
-      }
-    }
-  });
-}
-
-// Replaces noise [frame, channel, row, column] by a sample of the posterior times `scale`.
-void sample_posterior(const Tensor& moments, double scale, Tensor noise) {
-  if (noise.device().only_shapes) return;
-  const auto factor = static_cast<float>(scale);
-  for_each_moment(moments, noise.shape(),
-                  [&](std::int64_t i, float mean, float deviation, const auto& rounded) {
-                    float& value = noise.data<float>()[i];
-                    value = rounded(factor * rounded(mean + rounded(deviation * value)));
-                  });
-}
-
 }  // namespace
 
-void CogVideoXEncoder::encode(const Sharded& pixels, const Layout& latents,
-                              const Consume& consume) const {
-  std::optional<ImagePart> part = ImagePart::of(pixels.group, latents);
-  if (!part) return;
-  std::vector<ImagePart> images{*part};  // from the latents' resolution to that of the pixels
-  std::int64_t reduction = 1;            // of rows and of columns
-  for (const Down& down : downs_) {
-    if (!down.downsamples) continue;
-    images.push_back(images.back().enlarged());
-    reduction *= 2;
-  }
-  const std::int64_t frames = pixels.layout.global()[0];
-  const Layout expected = latents.without_axis(0)
-                              .scaled(0, reduction)
-                              .scaled(1, reduction)
-                              .with_axis(0, frames)
-                              .with_axis(3, 3);
-  expect(own_box(expected, pixels.group) == pixels.box() &&
-             latents.global()[0] == encoded_frames(frames),
-         "encoding of pixels {} to latents {}", to_string(pixels.box()),
-         to_string(own_box(latents, pixels.group)));
+void CogVideoXEncoder::encode_part(std::span<const ImagePart> images, const Tensor& pixels,
+                                   const Consume& consume) const {
+  const std::int64_t frames = pixels.shape(0);
   EarlierFrames earlier(causal_count_);
   std::int64_t done = 0;
   for (const auto& [first, count] : encode_batches(frames)) {
     const trace::Scope scope(trace::spans::encode_batch);
     earlier.last_batch = first + count == frames;
-    auto image = images.rbegin();
-    Tensor x = conv_in_(*image, scaled_pixels(pixels.local.rows(first, count), dtype_).on(device_),
-                        earlier);
+    auto image = images.begin();
+    Tensor x =
+        conv_in_(*image, scaled_pixels(pixels.rows(first, count), dtype_).on(device_), earlier);
     for (const Down& down : downs_) {
       for (const Residual& residual : down.residuals) x = apply(residual, *image, x, earlier);
       if (!down.downsamples) continue;
@@ -200,37 +131,6 @@ void CogVideoXEncoder::encode(const Sharded& pixels, const Layout& latents,
     consume(done, conv_out_(*image, x, earlier));
     done += x.shape(0);
   }
-}
-
-Tensor CogVideoXEncoder::latents_box(const Sharded& pixels, const Layout& latents) const {
-  const Box& box = own_box(latents, pixels.group);
-  return Tensor::empty({box.extent[0], config_.latent_channels, box.extent[1], box.extent[2]},
-                       DType::float32, device_.host());
-}
-
-Encoder::Posterior CogVideoXEncoder::posterior(const Sharded& pixels, const Layout& latents) const {
-  Posterior result{latents_box(pixels, latents), latents_box(pixels, latents)};
-  encode(pixels, latents, [&](std::int64_t first, const Tensor& moments) {
-    Tensor mean = result.mean.rows(first, moments.shape(0));
-    Tensor deviation = result.deviation.rows(first, moments.shape(0));
-    if (mean.device().only_shapes) return;
-    for_each_moment(moments.on(device_.host()), mean.shape(),
-                    [&](std::int64_t i, float mu, float sigma, const auto&) {
-                      mean.data<float>()[i] = mu;
-                      deviation.data<float>()[i] = sigma;
-                    });
-  });
-  return result;
-}
-
-Tensor CogVideoXEncoder::sample(const Sharded& pixels, const Layout& latents, double scale,
-                                const DrawNoise& noise) const {
-  Tensor result = latents_box(pixels, latents);
-  if (!result.empty() && !device_.only_shapes) noise(result.span<float>());
-  encode(pixels, latents, [&](std::int64_t first, const Tensor& moments) {
-    sample_posterior(moments.on(device_.host()), scale, result.rows(first, moments.shape(0)));
-  });
-  return result;
 }
 
 }  // namespace reelmesh
