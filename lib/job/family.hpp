@@ -95,7 +95,7 @@ class Family {
                                                    const WeightPlacement& placement,
                                                    std::int64_t layers) const = 0;
   virtual std::unique_ptr<const Decoder> decoder(const Checkpoint& weights, DType dtype) const = 0;
-  /// Only of families that take images or videos.
+  /// Only of families that take images or videos, or whose training encodes videos.
   virtual std::unique_ptr<const Encoder> encoder(const Checkpoint& weights, DType dtype) const;
   /// Only of families that can be trained; otherwise, and for models of them that cannot,
   /// Error(usage). Without a LoRA all parameters are trained. Errors and collective as denoiser().

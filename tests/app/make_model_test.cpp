@@ -192,14 +192,13 @@ TEST(Presets, OpenSorasAreThoseOfTheReleases) {
     // Includes the null caption, but not the two position tables of the released files.
     EXPECT_EQ(size(name, ModelPart::transformer).parameters, 759'620'768 + 491'520) << name;
     EXPECT_EQ(size(name, ModelPart::transformer).tensors, 548);
-    // Of 83,653,863 parameters the decoder's: the encoder is not used.
-    EXPECT_EQ(size(name, ModelPart::vae).parameters, 49'490'199);
-    EXPECT_EQ(size(name, ModelPart::vae).tensors, 140);
+    EXPECT_EQ(size(name, ModelPart::vae).parameters, 83'653'863);
+    EXPECT_EQ(size(name, ModelPart::vae).tensors, 248);
     EXPECT_EQ(size(name, ModelPart::text_encoder).parameters, 4'762'310'656);
   }
   EXPECT_EQ(size("opensora-1.2", ModelPart::transformer).parameters, 1'207'643'972 + 1'228'800);
   // Includes four values each of scale and shift.
-  EXPECT_EQ(size("opensora-1.2", ModelPart::vae).parameters, 49'490'199 + 165'265'944 + 8);
+  EXPECT_EQ(size("opensora-1.2", ModelPart::vae).parameters, 83'653'863 + 309'687'144 + 8);
   const auto config = [](const char* name) {
     return STDiTConfig::read(Config::parse(model_preset(name).transformer.dump(), name));
   };

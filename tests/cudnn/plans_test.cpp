@@ -9,6 +9,7 @@
 #include <set>
 
 #include "models/autoencoder/decoder.hpp"
+#include "models/autoencoder/encoder.hpp"
 #include "models/cogvideox/decoder.hpp"
 #include "models/cogvideox/encoder.hpp"
 #include "models/common/asked.hpp"
@@ -94,8 +95,9 @@ std::set<Convolved> convolutions() {
   };
   add(tensors_of<CogVideoXDecoder>(CogVideoXVaeConfig()));
   add(tensors_of<CogVideoXEncoder>(CogVideoXVaeConfig()));
-  add(tensors_of<OpenSoraDecoder>(
-      OpenSoraVaeConfig{.image = {}, .temporal = TemporalAutoencoderConfig{}}));
+  const OpenSoraVaeConfig vae{.image = {}, .temporal = TemporalAutoencoderConfig{}};
+  add(tensors_of<OpenSoraDecoder>(vae));
+  add(tensors_of<OpenSoraEncoder>(vae));
   return found;
 }
 

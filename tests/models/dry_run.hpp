@@ -89,7 +89,7 @@ inline auto decode(const Shape& latents, const DecodeLayout& layout) {
 
 /// latents: [frame, row, column] of the encoder, 8 x 8 pixels each.
 inline auto encode(std::int64_t frames, const Shape& latents) {
-  return [=](const CogVideoXEncoder& encoder, const comm::Group& group, Device device) {
+  return [=](const Encoder& encoder, const comm::Group& group, Device device) {
     const Shape shape{frames, 8 * latents.at(1), 8 * latents.at(2), 3};
     encoder.sample(
         {Tensor::zeros(shape, DType::uint8, device.host()), Layout::cut(shape, 0, 1), group},

@@ -3,6 +3,7 @@
 #include <numeric>
 
 #include "models/autoencoder/decoder.hpp"
+#include "models/autoencoder/encoder.hpp"
 #include "models/decode_layouts.hpp"
 #include "models/dry_run.hpp"
 #include "opensora/reference.hpp"
@@ -192,6 +193,10 @@ TEST_P(DryRuns, OpenSora) {
         [&](const Checkpoint& weights) { return OpenSoraDecoder(weights, vae, dtype()); },
         test::decode(latents, test::opensora_decode_layout(vae, latents, frames, 1)),
         std::string(kind) + " decode");
+    expect_as_foreseen(
+        Checkpoint::open(r.folder / "vae", "diffusion_pytorch_model"),
+        [&](const Checkpoint& weights) { return OpenSoraEncoder(weights, vae, dtype()); },
+        test::encode(20, {vae.latent_frames(20), 4, 6}), std::string(kind) + " encode");
   }
 }
 

@@ -1,74 +1,87 @@
-// The encoder beside that of diffusers (tests/data/cogvideox/encoder).
-#include "models/cogvideox/encoder.hpp"
+// The encoders beside those of diffusers and Open-Sora (tests/data/FAMILY/encoder).
+#include <gmock/gmock.h>
 
-#include "models/reference.hpp"
+#include "models/common/asked.hpp"
 #include "support/encoding.hpp"
+#include "support/random_tensor.hpp"
 #include "support/ranks.hpp"
+#include "weights/json.hpp"
 
 namespace reelmesh {
 namespace {
 
-using reelmesh::test::random_tensor;
-using reelmesh::test::Reference;
 using reelmesh::test::relative_error;
 using reelmesh::test::rms_error;
 using reelmesh::test::same_bits;
 
-class Encoder : public ::testing::TestWithParam<const char*> {
+struct Case : test::EncoderKind {
+  std::vector<int> frame_counts;
+};
+
+class Encoder : public ::testing::TestWithParam<Case> {
  protected:
-  static constexpr int frame_counts[] = {1, 9, 13, 16, 17};
-
-  Encoder()
-      : weights_(Checkpoint::open(reference_.folder / "vae", "diffusion_pytorch_model")),
-        expected_(Checkpoint::open(folder() / "encoder", GetParam())),
-        scale_(reference_.vae.inverts_scale ? 1 / reference_.vae.scaling_factor
-                                            : reference_.vae.scaling_factor) {}
-
-  std::filesystem::path folder() const { return reference_.folder.parent_path(); }
+  std::filesystem::path folder() const {
+    return test::data_folder() / GetParam().family / "encoder";
+  }
   Tensor get(const std::string& name, int frames) const {
     const std::string full = fmt::format("{}_{}", name, frames);
     return expected_.load(full, expected_.tensors().at(full).shape, DType::float32);
   }
-  test::Encoded encoded(const CogVideoXEncoder& encoder, const Tensor& noise, int frames,
-                        const Layout& cells) const {
-    return test::encoded(encoder,
-                         test::encoder_pixels(frames, 8 * noise.shape(2), 8 * noise.shape(3)),
-                         cells, test::world(), scale_, noise);
-  }
-  static Layout cut(const Tensor& noise, std::size_t axis) {
-    return Layout::cut({noise.shape(2), noise.shape(3)}, axis, test::world().size());
+  static test::Encoded encoded(const test::OpenedEncoder& opened, const Tensor& noise, int frames,
+                               std::size_t axis) {
+    const Shape& shape = noise.shape();
+    return test::encoded(*opened.encoder, test::encoder_pixels(frames, 8 * shape[2], 8 * shape[3]),
+                         Layout::cut({shape[2], shape[3]}, axis, test::world().size()),
+                         test::world(), opened.scale, noise);
   }
 
-  Reference reference_{GetParam()};
-  Checkpoint weights_, expected_;
-  double scale_;
+  Checkpoint expected_ = Checkpoint::open(folder(), GetParam().kind);
 };
-INSTANTIATE_TEST_SUITE_P(CogVideoX, Encoder, ::testing::Values("sincos", "rotary", "v1_5"),
-                         [](const auto& kind) { return std::string(kind.param); });
+INSTANTIATE_TEST_SUITE_P(Of, Encoder,
+                         ::testing::Values(Case{{"cogvideox", "sincos"}, {1, 9, 13, 16, 17}},
+                                           Case{{"cogvideox", "rotary"}, {1, 9, 13, 16, 17}},
+                                           Case{{"cogvideox", "v1_5"}, {1, 9, 13, 16, 17}},
+                                           Case{{"opensora", "v1_0"}, {1, 3}},
+                                           Case{{"opensora", "v1_2"}, {1, 8, 17, 22}}),
+                         [](const auto& row) { return row.param.name(); });
 
 TEST_P(Encoder, EqualsTheReferenceOnEveryLayout) {
-  const CogVideoXEncoder encoder(weights_, reference_.vae, DType::float32);
-  for (const int frames : frame_counts) {
+  const test::OpenedEncoder opened = open_encoder(GetParam(), DType::float32);
+  for (const int frames : GetParam().frame_counts) {
     const Tensor noise = get("noise", frames);
-    const test::Encoded rows = encoded(encoder, noise, frames, cut(noise, 0));
+    ASSERT_EQ(opened.encoder->latent_frames(frames), noise.shape(0));
+    const test::Encoded rows = encoded(opened, noise, frames, 0);
     EXPECT_LT(relative_error(rows.moments, get("moments", frames)), 1e-5) << frames << " frames";
     EXPECT_LT(relative_error(rows.sample, get("sample", frames)), 1e-5) << frames << " frames";
-    const test::Encoded columns = encoded(encoder, noise, frames, cut(noise, 1));
-    EXPECT_TRUE(same_bits(columns.moments, rows.moments)) << frames << " frames";
-    EXPECT_TRUE(same_bits(columns.sample, rows.sample)) << frames << " frames";
+    EXPECT_TRUE(same_bits(encoded(opened, noise, frames, 1), rows)) << frames << " frames";
+  }
+}
+
+TEST_P(Encoder, GivesThePosteriorOfItsSamples) {
+  const test::OpenedEncoder opened = open_encoder(GetParam(), DType::float32);
+  for (const int frames : GetParam().frame_counts) {
+    const Tensor noise = get("noise", frames);
+    const test::Encoded mine = encoded(opened, noise, frames, 0);
+    Tensor drawn = Tensor::empty(noise.shape(), DType::float32);
+    for (std::int64_t i = 0; i < noise.numel(); ++i) {
+      drawn.data<float>()[i] =
+          float(opened.scale) *
+          (mine.mean.data<float>()[i] + mine.deviation.data<float>()[i] * noise.data<float>()[i]);
+    }
+    EXPECT_LT(relative_error(drawn, get("sample", frames)), 1e-5) << frames << " frames";
   }
 }
 
 TEST_P(Encoder, InBfloat16IsAsAccurateAsPyTorch) {
   const auto errors =
-      parse_json(read_text(folder() / "encoder" / "bf16_errors.json", 1 << 20), "bf16_errors.json");
+      parse_json(read_text(folder() / "bf16_errors.json", 1 << 20), "bf16_errors.json");
   const auto of_pytorch = [&](const char* what, int frames) {
-    return errors.at(GetParam()).at(what).at(std::to_string(frames)).at("rms").get<double>();
+    return errors.at(GetParam().kind).at(what).at(std::to_string(frames)).at("rms").get<double>();
   };
-  const CogVideoXEncoder encoder(weights_, reference_.vae, DType::bfloat16);
-  for (const int frames : frame_counts) {
+  const test::OpenedEncoder opened = open_encoder(GetParam(), DType::bfloat16);
+  for (const int frames : GetParam().frame_counts) {
     const Tensor noise = get("noise", frames).to(DType::bfloat16).to(DType::float32);
-    const test::Encoded mine = encoded(encoder, noise, frames, cut(noise, 0));
+    const test::Encoded mine = encoded(opened, noise, frames, 0);
     EXPECT_LT(rms_error(mine.moments, get("moments", frames)), 1.5 * of_pytorch("moments", frames))
         << frames << " frames";
     EXPECT_LT(rms_error(mine.sample, get("sample", frames)), 1.5 * of_pytorch("sample", frames))

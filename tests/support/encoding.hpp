@@ -1,9 +1,38 @@
 #pragma once
 // Encoding of whole clips by a group of ranks, for tests that compare layouts or devices.
 #include "layout/relayout.hpp"
+#include "models/autoencoder/encoder.hpp"
 #include "models/cogvideox/encoder.hpp"
+#include "support/data_folder.hpp"
+#include "support/random_tensor.hpp"
 
 namespace reelmesh::test {
+
+/// A checkpoint of tests/data that has an encoder; its name is the part of a test's name.
+struct EncoderKind {
+  const char *family, *kind;
+  std::string name() const { return fmt::format("{}_{}", family, kind); }
+  std::filesystem::path folder() const { return data_folder() / family / kind / "vae"; }
+};
+
+struct OpenedEncoder {
+  std::unique_ptr<const GaussianEncoder> encoder;
+  std::int64_t channels = 0;  ///< of latents
+  double scale = 1;           ///< latents are multiplied by it
+};
+
+inline OpenedEncoder open_encoder(const EncoderKind& kind, DType dtype, Device device = {}) {
+  const Config config = Config::read(kind.folder() / "config.json");
+  const Checkpoint weights = Checkpoint::open(kind.folder(), "diffusion_pytorch_model").on(device);
+  if (kind.family == std::string("opensora")) {
+    const auto vae = OpenSoraVaeConfig::read(config);
+    return {std::make_unique<OpenSoraEncoder>(weights, vae, dtype), vae.image.latent_channels,
+            vae.latent_factor()};
+  }
+  const auto vae = CogVideoXVaeConfig::read(config);
+  return {std::make_unique<CogVideoXEncoder>(weights, vae, dtype), vae.latent_channels,
+          vae.inverts_scale ? 1 / vae.scaling_factor : vae.scaling_factor};
+}
 
 /// uint8 [frame, row, column, 3]: a gradient that moves, with noise, as in
 /// tools/reference/make_cogvideox_encoder_data.py.
@@ -19,14 +48,14 @@ inline Tensor encoder_pixels(std::int64_t frames, std::int64_t rows, std::int64_
   return pixels;
 }
 
-/// Moments of the posterior, float32 [frame, channel, row, column], and a sample.
+/// Moments of the posterior, float32 [frame, channel, row, column], a sample, and the posterior.
 struct Encoded {
-  Tensor moments, sample;
+  Tensor moments, sample, mean, deviation;
 };
 
 /// Encodes a clip that is cut as `cells`, a layout of the latents' [row, column]; → whole, on every
 /// rank. noise: float32 [frame, channel, row, column].
-inline Encoded encoded(const CogVideoXEncoder& encoder, const Tensor& pixels, const Layout& cells,
+inline Encoded encoded(const GaussianEncoder& encoder, const Tensor& pixels, const Layout& cells,
                        const comm::Group& group, double scale, const Tensor& noise) {
   const auto own_part = [&](const Tensor& whole, const Layout& layout) {
     return relayout({whole, Layout::replicated(whole.shape(), group.size()), group}, layout);
@@ -54,7 +83,15 @@ inline Encoded encoded(const CogVideoXEncoder& encoder, const Tensor& pixels, co
   const Tensor sample = encoder.sample(mine, latents, scale, [&](std::span<float> box) {
     std::ranges::copy(own_part(noise, samples).local.span<float>(), box.begin());
   });
-  return {assembled(local, moments), assembled(sample, samples)};
+  const Encoder::Posterior posterior = encoder.posterior(mine, latents);
+  return {assembled(local, moments), assembled(sample, samples), assembled(posterior.mean, samples),
+          assembled(posterior.deviation, samples)};
+}
+
+/// Whether both have the same bits.
+inline bool same_bits(const Encoded& a, const Encoded& b) {
+  return same_bits(a.moments, b.moments) && same_bits(a.sample, b.sample) &&
+         same_bits(a.mean, b.mean) && same_bits(a.deviation, b.deviation);
 }
 
 }  // namespace reelmesh::test

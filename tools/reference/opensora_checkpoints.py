@@ -55,7 +55,6 @@ def make_spatial_vae(kind):
     return fill(diffusers.AutoencoderKL(**kind["vae"]), kind["seed"] + 3, {"decoder.conv_out": 0.45})
 
 
-ENCODER = (".encoder.", ".quant_conv.")  # not used for decoding; stored only in v1_0, to save space
 EXACT = ("rope.freqs", "shift", "scale")  # constants kept in float32, so that they equal the formula or the config
 
 
@@ -123,7 +122,6 @@ def make_v1_2(kind, folder, release):
                    {"decoder.conv_out": 0.8, "encoder": 0.5})
     tensors = {"spatial_vae.module." + k: v for k, v in spatial.state_dict().items()}
     tensors.update({"temporal_vae." + k: v for k, v in in_time.state_dict().items()})
-    tensors = {k: v for k, v in tensors.items() if not any(part in k for part in ENCODER)}
     tensors.update({k: torch.tensor(kind[k])[None, :, None, None, None] for k in ("shift", "scale")})
     config = {"_class_name": "OpenSoraVAE_V1_2", "micro_frame_size": kind["micro_frame_size"],
               "micro_batch_size": kind["micro_batch_size"], "shift": kind["shift"], "scale": kind["scale"],

@@ -2,6 +2,7 @@
 
 #include "layout/space_time.hpp"
 #include "models/autoencoder/decoder.hpp"
+#include "models/autoencoder/encoder.hpp"
 #include "models/opensora/transformer_backward.hpp"
 #include "plan/denoise.hpp"
 #include "text/clean.hpp"
@@ -165,9 +166,7 @@ TrainingNoise OpenSora::training_noise(const Job& job, const VideoSize& size) co
   require(job.train->method == TrainMethod::full, Status::usage,
           "train.method: found {}, expected full: LoRAs are trained of CogVideoX",
           name_of(job.train->method));
-  TrainingNoise noise{
-      .scaling_factor = folder_.vae.temporal ? 1 : OpenSoraVaeConfig::scaling_factor,
-      .null_caption = true};
+  TrainingNoise noise{.scaling_factor = folder_.vae.latent_factor(), .null_caption = true};
   if (const auto* config = std::get_if<IddpmConfig>(&folder_.scheduler)) {
     noise.process = TrainingNoise::Process::noise;
     noise.alpha_bar = alpha_bar_table(*config);
@@ -184,6 +183,10 @@ TrainingNoise OpenSora::training_noise(const Job& job, const VideoSize& size) co
 
 std::unique_ptr<const Decoder> OpenSora::decoder(const Checkpoint& weights, DType dtype) const {
   return std::make_unique<OpenSoraDecoder>(weights, folder_.vae, dtype);
+}
+
+std::unique_ptr<const Encoder> OpenSora::encoder(const Checkpoint& weights, DType dtype) const {
+  return std::make_unique<OpenSoraEncoder>(weights, folder_.vae, dtype);
 }
 
 }  // namespace reelmesh

@@ -25,6 +25,8 @@ class OpenSora final : public Family {
                                        const WeightPlacement& placement,
                                        const std::optional<LoraShape>& lora) const override;
   TrainingNoise training_noise(const Job& job, const VideoSize& size) const override;
+  /// Its latents are to be multiplied by OpenSoraVaeConfig::latent_factor().
+  std::unique_ptr<const Encoder> encoder(const Checkpoint& weights, DType dtype) const override;
 
  private:
   ClipDefaults defaults() const override;

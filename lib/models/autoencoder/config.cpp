@@ -29,6 +29,7 @@ ImageAutoencoderConfig ImageAutoencoderConfig::read(const Config& config) {
   c.quant_conv = config.get_bool("use_quant_conv", true);
   c.post_quant_conv = config.get_bool("use_post_quant_conv", true);
   only_supported<std::string>(config, "act_fn", config.get_string("act_fn", "silu"), "silu");
+  only_supported(config, "in_channels", c.in_channels, std::int64_t{3});
   only_supported(config, "out_channels", c.out_channels, std::int64_t{3});
   only_supported(config, "mid_block_add_attention",
                  config.get_bool("mid_block_add_attention", true), true);
@@ -99,9 +100,8 @@ OpenSoraVaeConfig OpenSoraVaeConfig::read(const Config& config) {
 
 std::int64_t OpenSoraVaeConfig::latent_frames(std::int64_t frames) const {
   if (!temporal) return frames;
-  const std::int64_t factor = temporal->compression(), micro = temporal->micro_frames;
-  const auto coded = [&](std::int64_t count) { return (count + factor - 1) / factor; };
-  return frames / micro * coded(micro) + coded(frames % micro);
+  const std::int64_t micro = temporal->micro_frames;
+  return frames / micro * temporal->micro_latents() + temporal->latents(frames % micro);
 }
 
 }  // namespace reelmesh

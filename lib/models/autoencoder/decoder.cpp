@@ -29,15 +29,9 @@ OpenSoraDecoder::OpenSoraDecoder(const Checkpoint& weights, const OpenSoraVaeCon
       device_(weights.device()),
       image_(weights, config.image, dtype) {
   if (!config.temporal) return;
-  const std::int64_t channels = config.temporal->channels;
-  const auto load = [&](const char* name) {
-    const Tensor values =
-        weights.load(name, {1, channels, 1, 1, 1}, dtype).to(DType::float32).on(device_.host());
-    if (device_.only_shapes) return std::vector<float>(static_cast<std::size_t>(channels));
-    return std::vector<float>(values.span<float>().begin(), values.span<float>().end());
-  };
-  scale_ = load("scale");
-  shift_ = load("shift");
+  const Shape shape{1, config.temporal->channels, 1, 1, 1};
+  scale_ = load_channel_values(weights, "scale", shape, dtype);
+  shift_ = load_channel_values(weights, "shift", shape, dtype);
   temporal_.emplace(weights, *config.temporal, dtype);
 }
 

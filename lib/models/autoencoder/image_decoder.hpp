@@ -22,16 +22,12 @@ class ImageDecoder {
     bool upsamples = false;
   };
 
-  Tensor attend(const ImagePart& image, const Tensor& x) const;
-
-  ImageAutoencoderConfig config_;
-  Numerics numerics_;
+  ResidualKind kind_;
   ops::Linear post_quant_;  ///< none if out_features() is 0
   ops::Convolution conv_in_, conv_out_;
-  std::vector<ResidualBlock> mid_;  ///< two blocks with attention between them
-  Affine attention_norm_, norm_out_;
-  ops::Linear query_, key_value_, attention_out_;
+  MiddleBlock middle_;
   std::vector<Up> ups_;
+  Affine norm_out_;
 };
 
 }  // namespace reelmesh

@@ -4,28 +4,12 @@
 #include "ops/pointwise.hpp"
 
 namespace reelmesh {
-namespace {
-
-constexpr double eps = 1e-5;  // of all group norms: PyTorch's default
-
-}  // namespace
-
 TemporalDecoder::TemporalDecoder(const Checkpoint& weights, const TemporalAutoencoderConfig& config,
                                  DType dtype)
-    : config_(config) {
-  const ResidualKind kind{.groups = config.groups,
-                          .eps = eps,
-                          .kernel_axes = 3,
-                          .bias = false,
-                          .suffix = ".conv",
-                          .shortcut = "conv3"};
+    : kind_(ResidualKind::temporal(config.groups)) {
   const std::string decoder = config.prefix + "decoder.";
   const auto residuals = [&](const std::string& list, std::int64_t in, std::int64_t out) {
-    std::vector<ResidualBlock> blocks;
-    for (std::int64_t i = 0; i < config.residuals; ++i, in = out) {
-      blocks.emplace_back(weights, fmt::format("{}{}.{}", decoder, list, i), in, out, kind, dtype);
-    }
-    return blocks;
+    return load_residuals(weights, decoder + list, config.residuals, in, out, kind_, dtype);
   };
   const std::size_t levels = config.multipliers.size();
   std::int64_t channels = config.level_channels(levels - 1);
@@ -59,7 +43,7 @@ Tensor TemporalDecoder::operator()(const ImagePart& part, const Tensor& latents,
     for (const ResidualBlock& residual : level.residuals) x = residual(part, x);
     if (level.doubles) x = ops::channels_to_frames(part.convolve(level.doubling, x));
   }
-  x = part.convolve(conv_out_, part.group_norm(x, norm_out_, config_.groups, eps, true));
+  x = part.convolve(conv_out_, part.group_norm(x, norm_out_, kind_.groups, kind_.eps, true));
   expect(frames <= x.shape(0), "{} frames requested, {} decoded", frames, x.shape(0));
   return x.rows(x.shape(0) - frames, frames);
 }

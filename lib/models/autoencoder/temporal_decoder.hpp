@@ -23,7 +23,7 @@ class TemporalDecoder {
     bool doubles = false;
   };
 
-  TemporalAutoencoderConfig config_;
+  ResidualKind kind_;
   ops::Linear post_quant_;
   ops::Convolution conv_in_, conv_out_;
   std::vector<ResidualBlock> first_;

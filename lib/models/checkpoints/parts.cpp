@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "models/autoencoder/decoder.hpp"
+#include "models/autoencoder/encoder.hpp"
 #include "models/cogvideox/decoder.hpp"
 #include "models/cogvideox/encoder.hpp"
 #include "models/cogvideox/transformer.hpp"
@@ -46,8 +47,13 @@ const std::vector<Kind>& kinds() {
     return all;
   };
   constexpr Tensors stdit = [](const Config& c) { return tensors_of<STDiT>(STDiTConfig::read(c)); };
-  constexpr Tensors opensora_vae = [](const Config& c) {
+  constexpr Tensors opensora_decoder = [](const Config& c) {
     return tensors_of<OpenSoraDecoder>(OpenSoraVaeConfig::read(c));
+  };
+  constexpr Tensors opensora_vae = [](const Config& c) {
+    ExpectedShapes all = tensors_of<OpenSoraDecoder>(OpenSoraVaeConfig::read(c));
+    all.merge(tensors_of<OpenSoraEncoder>(OpenSoraVaeConfig::read(c)));
+    return all;
   };
   constexpr Tensors t5 = [](const Config& c) {
     const T5Config config = T5Config::read(c);
@@ -58,9 +64,9 @@ const std::vector<Kind>& kinds() {
       {ModelPart::transformer, "STDiT", stdit, stdit},
       {ModelPart::transformer, "STDiT3", stdit, stdit},
       {ModelPart::vae, "AutoencoderKLCogVideoX", cogvideox_vae, cogvideox_decoder},
-      {ModelPart::vae, "AutoencoderKL", opensora_vae, opensora_vae},
-      {ModelPart::vae, "OpenSoraVAE_V1_2", opensora_vae, opensora_vae},
-      {ModelPart::vae, "VideoAutoencoderPipeline", opensora_vae, opensora_vae},
+      {ModelPart::vae, "AutoencoderKL", opensora_vae, opensora_decoder},
+      {ModelPart::vae, "OpenSoraVAE_V1_2", opensora_vae, opensora_decoder},
+      {ModelPart::vae, "VideoAutoencoderPipeline", opensora_vae, opensora_decoder},
       {ModelPart::text_encoder, "T5EncoderModel", t5, t5}};
   return all;
 }
@@ -93,16 +99,6 @@ ExpectedShapes expected_tensors(ModelPart part, const Config& config) {
 
 ExpectedShapes needed_tensors(ModelPart part, const Config& config) {
   return model_kind(part, config).needed(config);
-}
-
-bool is_unused(ModelPart part, const Config& config, const std::string& name) {
-  if (part != ModelPart::vae || model_class(part, config) == "AutoencoderKLCogVideoX") return false;
-  const OpenSoraVaeConfig autoencoder = OpenSoraVaeConfig::read(config);
-  std::vector<std::string> prefixes{autoencoder.image.prefix};
-  if (autoencoder.temporal) prefixes.push_back(autoencoder.temporal->prefix);
-  return std::ranges::any_of(prefixes, [&](const std::string& prefix) {
-    return name.starts_with(prefix + "encoder.") || name.starts_with(prefix + "quant_conv.");
-  });
 }
 
 bool takes_image(const Config& transformer) {

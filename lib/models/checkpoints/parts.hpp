@@ -27,10 +27,6 @@ ExpectedShapes expected_tensors(ModelPart part, const Config& config);
 /// Only those that are needed to make clips from text: of the VAE, the decoder's.
 ExpectedShapes needed_tensors(ModelPart part, const Config& config);
 
-/// Whether a tensor that is not expected is known nevertheless: the encoder of an autoencoder of
-/// which only the decoder is used.
-bool is_unused(ModelPart part, const Config& config, const std::string& name);
-
 /// Whether clips of this transformer begin from an image, which the VAE's encoder encodes. Throws
 /// Error(data) as expected_tensors.
 bool takes_image(const Config& transformer);

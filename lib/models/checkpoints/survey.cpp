@@ -27,9 +27,6 @@ void compare(PartSurvey& out, const Checkpoint& checkpoint, bool from_image) {
   out.unneeded_missing = whole.missing.size() - difference.missing.size();
   out.unneeded_wrong = whole.wrong_shapes.size() - difference.wrong_shapes.size();
   out.unexpected = std::move(whole.unexpected);
-  out.unneeded += std::erase_if(out.unexpected, [&](const std::string& name) {
-    return is_unused(out.part, *out.config, name);
-  });
   out.missing = std::move(difference.missing);
   out.wrong_shapes = std::move(difference.wrong_shapes);
   for (const auto& [name, info] : checkpoint.tensors()) {
