@@ -28,7 +28,8 @@ struct StepsReference {
   std::vector<Tensor> texts;
   std::optional<Lora> lora;  // unless all parameters are trained
   std::filesystem::path lora_path;
-  std::int64_t kept = 256;  // elements of each change
+  std::int64_t kept = 256;      // elements of each change
+  bool divides_frames = false;  // or rows, without rings
 
   bool all_weights() const { return !lora; }
   Tensor get(const std::string& tensor) const {
@@ -71,7 +72,8 @@ StepsReference of_open_sora(const std::string& name) {
       .facts = parse_json(read_text(folder / "reference.json", 1 << 20), "reference.json")
                    .at("steps")
                    .at(name),
-      .kept = 128};
+      .kept = 128,
+      .divides_frames = true};
   const nlohmann::json& facts = reference.facts;
   const test::OpenSoraReference model(facts.at("kind").get<std::string>());
   reference.model = model.folder;
@@ -97,6 +99,7 @@ struct Way {
   bool constant_rate = false;
   std::int64_t validate_every = 0;  // 0: before the first and after the last step
   bool own_validation = false;      // the last two of the samples only validate
+  Shard shard = Shard::automatic;
 };
 
 struct Trained {
@@ -166,6 +169,7 @@ class Training {
     job.parallel.ulysses = way.ulysses;
     job.parallel.ring = way.ring;
     if (way.weights) job.parallel.weights = *way.weights;
+    job.parallel.shard = way.shard;
     const Conditions conditions =
         plan_conditions(job, ranks_.size(), 1, std::vector<int>(std::size_t(ranks_.size()), 0),
                         ops::compute_dtype(job.dtype), false);
@@ -376,7 +380,11 @@ TEST_P(TrainingSteps, HaveTheSameBitsOnAllLayouts) {
       }
     };
     const bool few = reference.all_weights() && dtype == DType::bfloat16;
-    same(few ? 3 : 20, {{"ring", 1, 1, n, {}}, {"two replicas", n >= 2 ? 2 : 1, {}, {}, {}}});
+    Way divided{"ring", 1, 1, n, {}};
+    if (reference.divides_frames) {
+      divided = {.name = "rows", .replicas = 1, .shard = Shard::height};
+    }
+    same(few ? 3 : 20, {divided, {"two replicas", n >= 2 ? 2 : 1, {}, {}, {}}});
     same(3, {{"one replica, Ulysses", 1, n, 1, {}},
              {"replicas of one rank", n, 1, 1, {}},
              {"sharded weights", 1, {}, {}, WeightsChoice::sharded},
