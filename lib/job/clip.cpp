@@ -13,12 +13,10 @@ std::int64_t Clip::tokens() const {
   return static_cast<std::int64_t>(longest);
 }
 
-Layout encoded_pixels(const Clip& clip, const Layout& latents, std::int64_t frames) {
+Layout encoded_pixels(const Clip& clip, const Layout& frames) {
   const VideoSize& size = clip.format.size;
-  return latents.without_axis(0)
-      .scaled(0, size.height / clip.latents[1])
-      .scaled(1, size.width / clip.latents[2])
-      .with_axis(0, frames)
+  return frames.scaled(1, size.height / clip.latents[1])
+      .scaled(2, size.width / clip.latents[2])
       .with_axis(3, 3);
 }
 

@@ -58,9 +58,9 @@ struct Clip {
   }
 };
 
-/// The layout of `frames` frames of pixels [frame, row, column, 3] of a clip's size, over the ranks
-/// that encode them to latents of this layout [frame, row, column].
-Layout encoded_pixels(const Clip& clip, const Layout& latents, std::int64_t frames);
+/// The layout of pixels [frame, row, column, 3] of a clip's size, from that of frames as
+/// Encoder::frames_of() says.
+Layout encoded_pixels(const Clip& clip, const Layout& frames);
 
 /// Shapes of the arrays that the job writes for a clip. text_channels: of a text embedding.
 ClipShapes output_shapes(const Job& job, const Clip& clip, std::int64_t text_channels);

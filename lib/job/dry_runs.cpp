@@ -392,7 +392,7 @@ StageMemory DryRuns::encode(const Batch& batch, const DecodeLayout& layout, int 
   const std::int64_t frames = training_ ? clip.format.size.frames : clip.input->frames;
   const Layout cut =
       training_ ? layout.latents : layout.latents.cropped(0, 0, clip.input->latent_frames);
-  const Layout pixels = encoded_pixels(clip, cut, frames);
+  const Layout pixels = encoded_pixels(clip, encoder_->model->frames_of(cut, frames));
   const comm::Group group = comm::Group::pretended(rank, cut.ranks());
   const Tensor read =
       Tensor::empty(pixels.box(rank).extent, DType::uint8, precision_.device().host());

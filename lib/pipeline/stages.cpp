@@ -256,7 +256,7 @@ Tensor InputStage::operator()(const Clip& clip, std::size_t decoder) const {
   const ClipInput& input = *clip.input;
   const VideoSize& size = clip.format.size;
   const Layout cut = encoded_layout(decoding_.clip_plan(clip), decoder, clip);
-  const Layout pixels = encoded_pixels(clip, cut, clip.input->frames);
+  const Layout pixels = encoded_pixels(clip, encoder_->frames_of(cut, clip.input->frames));
   const trace::Scope scope(input.file.kind == InputKind::image ? trace::spans::encode_image
                                                                : trace::spans::encode_video);
   // The clip's generator draws this noise before all others.

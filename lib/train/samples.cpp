@@ -65,7 +65,7 @@ bool encode_captions(const comm::Group& world, const Samples& samples,
   return true;
 }
 
-// Each rank of a group that decodes has a rectangle of all frames. → false if the job is to stop.
+// Each rank of a group that decodes has a rectangle of frames. → false if the job is to stop.
 bool encode_videos(const comm::Group& world, const Samples& samples,
                    const std::vector<CachedSample>& files, const std::vector<std::size_t>& missing,
                    const std::filesystem::path& cache, const pipeline::Computing& computing) {
@@ -97,7 +97,7 @@ bool encode_videos(const comm::Group& world, const Samples& samples,
     const Clip clip = samples.clip(index);
     const Layout latents =
         samples.planned.clip_plan(clip, samples.planned.plan).decode[which].latents;
-    const Layout pixels = encoded_pixels(clip, latents, samples.size.frames);
+    const Layout pixels = encoded_pixels(clip, encoder->frames_of(latents, samples.size.frames));
     const trace::Mark mark(&trace::Recorder::clip, static_cast<int>(sample.index));
     Encoder::Posterior posterior;
     {

@@ -1,5 +1,8 @@
 // The encoders on groups of 1 to 8 ranks: random clips, cut into random rectangles (some empty),
 // are encoded to the bits of one rank.
+#include <numeric>
+
+#include "models/decode_layouts.hpp"
 #include "random_cuts.hpp"
 #include "support/encoding.hpp"
 #include "support/random_tensor.hpp"
@@ -31,8 +34,16 @@ TEST_P(Encoder, HasTheBitsOfOneRankOnEveryCut) {
     const auto on = [&](const Layout& cells) {
       return test::encoded(*opened.encoder, pixels, cells, clip.group, 0.7, noise);
     };
-    const test::Encoded one = on(Layout::on_one_rank({rows, columns}, group.size(), 0));
-    EXPECT_TRUE(same_bits(on(cut), one)) << frames << " frames, " << to_string(cut);
+    const auto whole = [&](const Layout& cells) { return cells.with_axis(0, shape[0]); };
+    const test::Encoded one = on(whole(Layout::on_one_rank({rows, columns}, group.size(), 0)));
+    EXPECT_TRUE(same_bits(on(whole(cut)), one)) << frames << " frames, " << to_string(cut);
+    if (!opened.opensora) return;
+    RankWeights weights(std::size_t(group.size()));
+    std::iota(weights.begin(), weights.end(), 1);
+    const Layout planned =
+        test::opensora_decode_layout(*opened.opensora, shape, frames, group.size(), weights)
+            .latents;
+    EXPECT_TRUE(same_bits(on(planned), one)) << frames << " frames, " << to_string(planned);
   });
 }
 

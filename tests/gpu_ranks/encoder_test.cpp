@@ -22,7 +22,8 @@ TEST_P(EncoderOnGpu, HasTheBitsOfOneRankAndAgreesWithTheHost) {
     const Tensor noise =
         random_tensor({here.encoder->latent_frames(frames), here.channels, cells[0], cells[1]}, 1);
     const auto on = [&](const OpenedEncoder& opened, const Layout& layout) {
-      return encoded(*opened.encoder, pixels, layout, world, 0.7, noise);
+      return encoded(*opened.encoder, pixels, layout.with_axis(0, noise.shape(0)), world, 0.7,
+                     noise);
     };
     const Encoded one = on(there, Layout::on_one_rank(cells, world.size(), 0));
     const Encoded cut = on(there, random_partition(cells, world.size(), random));

@@ -1,8 +1,6 @@
 // The encoders beside those of diffusers and Open-Sora (tests/data/FAMILY/encoder).
-#include <gmock/gmock.h>
-
-#include "models/common/asked.hpp"
 #include "support/encoding.hpp"
+#include "support/expect_error.hpp"
 #include "support/random_tensor.hpp"
 #include "support/ranks.hpp"
 #include "weights/json.hpp"
@@ -31,7 +29,7 @@ class Encoder : public ::testing::TestWithParam<Case> {
                                std::size_t axis) {
     const Shape& shape = noise.shape();
     return test::encoded(*opened.encoder, test::encoder_pixels(frames, 8 * shape[2], 8 * shape[3]),
-                         Layout::cut({shape[2], shape[3]}, axis, test::world().size()),
+                         Layout::cut({shape[0], shape[2], shape[3]}, axis, test::world().size()),
                          test::world(), opened.scale, noise);
   }
 
@@ -50,10 +48,10 @@ TEST_P(Encoder, EqualsTheReferenceOnEveryLayout) {
   for (const int frames : GetParam().frame_counts) {
     const Tensor noise = get("noise", frames);
     ASSERT_EQ(opened.encoder->latent_frames(frames), noise.shape(0));
-    const test::Encoded rows = encoded(opened, noise, frames, 0);
+    const test::Encoded rows = encoded(opened, noise, frames, 1);
     EXPECT_LT(relative_error(rows.moments, get("moments", frames)), 1e-5) << frames << " frames";
     EXPECT_LT(relative_error(rows.sample, get("sample", frames)), 1e-5) << frames << " frames";
-    EXPECT_TRUE(same_bits(encoded(opened, noise, frames, 1), rows)) << frames << " frames";
+    EXPECT_TRUE(same_bits(encoded(opened, noise, frames, 2), rows)) << frames << " frames";
   }
 }
 
@@ -61,7 +59,7 @@ TEST_P(Encoder, GivesThePosteriorOfItsSamples) {
   const test::OpenedEncoder opened = open_encoder(GetParam(), DType::float32);
   for (const int frames : GetParam().frame_counts) {
     const Tensor noise = get("noise", frames);
-    const test::Encoded mine = encoded(opened, noise, frames, 0);
+    const test::Encoded mine = encoded(opened, noise, frames, 1);
     Tensor drawn = Tensor::empty(noise.shape(), DType::float32);
     for (std::int64_t i = 0; i < noise.numel(); ++i) {
       drawn.data<float>()[i] =
@@ -81,13 +79,40 @@ TEST_P(Encoder, InBfloat16IsAsAccurateAsPyTorch) {
   const test::OpenedEncoder opened = open_encoder(GetParam(), DType::bfloat16);
   for (const int frames : GetParam().frame_counts) {
     const Tensor noise = get("noise", frames).to(DType::bfloat16).to(DType::float32);
-    const test::Encoded mine = encoded(opened, noise, frames, 0);
+    const test::Encoded mine = encoded(opened, noise, frames, 1);
     EXPECT_LT(rms_error(mine.moments, get("moments", frames)), 1.5 * of_pytorch("moments", frames))
         << frames << " frames";
     EXPECT_LT(rms_error(mine.sample, get("sample", frames)), 1.5 * of_pytorch("sample", frames))
         << frames << " frames";
     EXPECT_TRUE(same_bits(mine.sample, mine.sample.to(DType::bfloat16).to(DType::float32)));
   }
+}
+
+TEST(Encoding, DividesFramesBetweenGroupsOnly) {
+  const auto frames_of = [](const char* kind, std::vector<std::int64_t> cuts, std::int64_t frames) {
+    const test::OpenedEncoder opened = test::open_encoder({"opensora", kind}, DType::float32);
+    std::vector<Box> boxes;
+    for (std::size_t i = 0; i + 1 < cuts.size(); ++i) {
+      boxes.push_back({{cuts[i], 0, 0}, {cuts[i + 1] - cuts[i], 2, 3}});
+    }
+    std::vector<std::int64_t> found;
+    const Layout latents({cuts.back(), 2, 3}, boxes);
+    const Layout layout = opened.encoder->frames_of(latents, frames);
+    EXPECT_EQ(layout.global(), (Shape{frames, 2, 3}));
+    for (int r = 0; r < layout.ranks(); ++r) found.push_back(layout.box(r).end(0));
+    return found;
+  };
+  using Ends = std::vector<std::int64_t>;
+  EXPECT_EQ(frames_of("v1_0", {0, 3, 4, 9}, 9), (Ends{3, 4, 9}));
+  EXPECT_EQ(frames_of("v1_2", {0, 5, 15}, 51), (Ends{17, 51}));
+  EXPECT_EQ(frames_of("v1_2", {0, 10, 12}, 42), (Ends{34, 42}));
+  EXPECT_EQ(frames_of("v1_2", {0, 2}, 8), (Ends{8}));
+  test::expect_error(
+      Status::internal,
+      [&] {
+        frames_of("v1_2", {0, 4, 10}, 34);
+      },
+      "within a group of 5");
 }
 
 TEST(Encoding, BatchesFramesAsTheReference) {

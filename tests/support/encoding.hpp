@@ -16,6 +16,7 @@ struct EncoderKind {
 };
 
 struct OpenedEncoder {
+  std::optional<OpenSoraVaeConfig> opensora;
   std::unique_ptr<const GaussianEncoder> encoder;
   std::int64_t channels = 0;  ///< of latents
   double scale = 1;           ///< latents are multiplied by it
@@ -26,11 +27,13 @@ inline OpenedEncoder open_encoder(const EncoderKind& kind, DType dtype, Device d
   const Checkpoint weights = Checkpoint::open(kind.folder(), "diffusion_pytorch_model").on(device);
   if (kind.family == std::string("opensora")) {
     const auto vae = OpenSoraVaeConfig::read(config);
-    return {std::make_unique<OpenSoraEncoder>(weights, vae, dtype), vae.image.latent_channels,
+    return {vae, std::make_unique<OpenSoraEncoder>(weights, vae, dtype), vae.image.latent_channels,
             vae.latent_factor()};
   }
   const auto vae = CogVideoXVaeConfig::read(config);
-  return {std::make_unique<CogVideoXEncoder>(weights, vae, dtype), vae.latent_channels,
+  return {{},
+          std::make_unique<CogVideoXEncoder>(weights, vae, dtype),
+          vae.latent_channels,
           vae.inverts_scale ? 1 / vae.scaling_factor : vae.scaling_factor};
 }
 
@@ -53,9 +56,9 @@ struct Encoded {
   Tensor moments, sample, mean, deviation;
 };
 
-/// Encodes a clip that is cut as `cells`, a layout of the latents' [row, column]; → whole, on every
-/// rank. noise: float32 [frame, channel, row, column].
-inline Encoded encoded(const GaussianEncoder& encoder, const Tensor& pixels, const Layout& cells,
+/// Encodes a clip to latents with this layout [frame, row, column]; → whole, on every rank. noise:
+/// float32 [frame, channel, row, column].
+inline Encoded encoded(const GaussianEncoder& encoder, const Tensor& pixels, const Layout& latents,
                        const comm::Group& group, double scale, const Tensor& noise) {
   const auto own_part = [&](const Tensor& whole, const Layout& layout) {
     return relayout({whole, Layout::replicated(whole.shape(), group.size()), group}, layout);
@@ -64,10 +67,9 @@ inline Encoded encoded(const GaussianEncoder& encoder, const Tensor& pixels, con
     return relayout({local, layout, group}, Layout::replicated(layout.global(), group.size()))
         .local;
   };
-  const std::int64_t frames = noise.shape(0), channels = noise.shape(1);
-  const Layout latents = cells.with_axis(0, frames);
-  const Sharded mine = own_part(
-      pixels, cells.scaled(0, 8).scaled(1, 8).with_axis(0, pixels.shape(0)).with_axis(3, 3));
+  const std::int64_t channels = noise.shape(1);
+  const Layout frames = encoder.frames_of(latents, pixels.shape(0));
+  const Sharded mine = own_part(pixels, frames.scaled(1, 8).scaled(2, 8).with_axis(3, 3));
   const Layout moments = latents.with_axis(1, 2 * channels);
   const Layout samples = latents.with_axis(1, channels);
   Tensor local = Tensor::empty(own_box(moments, group).extent, DType::float32);

@@ -21,6 +21,29 @@ OpenSoraEncoder::OpenSoraEncoder(const Checkpoint& weights, const OpenSoraVaeCon
   temporal_.emplace(weights, *config.temporal, dtype);
 }
 
+Layout OpenSoraEncoder::frames_of(const Layout& latents, std::int64_t frames) const {
+  const std::int64_t of_group = temporal_ ? config_.temporal->micro_latents() : 1;
+  const std::int64_t kept = latents.global()[0];
+  expect(kept == latent_frames(frames), "{} latent frames of {} frames", kept, frames);
+  const auto first_frame = [&](std::int64_t latent) {
+    if (latent == kept) return frames;
+    expect(latent % of_group == 0, "latents {} are cut within a group of {}", to_string(latents),
+           of_group);
+    return latent / of_group * group_frames();
+  };
+  std::vector<Box> boxes;
+  for (int rank = 0; rank < latents.ranks(); ++rank) {
+    Box box = latents.box(rank);
+    if (!box.empty()) {
+      const std::int64_t end = first_frame(box.end(0));
+      box.offset[0] = first_frame(box.offset[0]);
+      box.extent[0] = end - box.offset[0];
+    }
+    boxes.push_back(std::move(box));
+  }
+  return {{frames, latents.global()[1], latents.global()[2]}, std::move(boxes)};
+}
+
 Tensor OpenSoraEncoder::image_moments(std::span<const ImagePart> images, const Tensor& pixels,
                                       std::int64_t frame) const {
   return image_(images, scaled_pixels(pixels.rows(frame, 1), dtype_).on(device_));
@@ -46,8 +69,7 @@ Tensor OpenSoraEncoder::group_moments(std::span<const ImagePart> images, const T
 
 void OpenSoraEncoder::encode_part(std::span<const ImagePart> images, const Tensor& pixels,
                                   const Consume& consume) const {
-  const std::int64_t frames = pixels.shape(0),
-                     group = temporal_ ? config_.temporal->micro_frames : 1;
+  const std::int64_t frames = pixels.shape(0), group = group_frames();
   for (std::int64_t first = 0, done = 0; first < frames; first += group) {
     const trace::Scope scope(trace::spans::encode_batch);
     const Tensor moments =

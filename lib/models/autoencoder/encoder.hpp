@@ -12,6 +12,9 @@ namespace reelmesh {
 /// last may be shorter, with zeros before the first frame of a group for a multiple of
 /// compression(); samples of its posterior are normalized by the checkpoint's shift and scale.
 ///
+/// Each rank may have whole frames of the video in 1.0 and whole groups in 1.2, or a rectangle of
+/// these.
+///
 /// Deviations from 1.2: the temporal encoder gets the mean of the image encoder's posterior, times
 /// scaling_factor, where Open-Sora draws a sample; so the posterior of a video depends on its
 /// pixels only. And height and width are whole latents: of 426 columns Open-Sora makes 53 latents
@@ -24,8 +27,10 @@ class OpenSoraEncoder final : public GaussianEncoder {
   std::int64_t latent_frames(std::int64_t frames) const override {
     return config_.latent_frames(frames);
   }
+  Layout frames_of(const Layout& latents, std::int64_t frames) const override;
 
  private:
+  std::int64_t group_frames() const { return temporal_ ? config_.temporal->micro_frames : 1; }
   void encode_part(std::span<const ImagePart> images, const Tensor& pixels,
                    const Consume& consume) const override;
   Tensor image_moments(std::span<const ImagePart> images, const Tensor& pixels,

@@ -19,11 +19,18 @@ class Encoder {
   Encoder(const Encoder&) = delete;
   Encoder& operator=(const Encoder&) = delete;
 
-  /// pixels: uint8 RGB on the host, [frame, row, column, 3], a partition in which only rows and
-  /// columns are cut, at multiples of the pixels per latent; latents: their layout [latent frame,
-  /// row, column]. → this rank's box of a sample of the posterior, mean + deviation · noise, times
-  /// `scale`: float32 [frame, channel, row, column] on the host, with values of the encoder's type
-  /// (each operation is rounded to it). Collective over the group; ranks may have empty boxes.
+  /// The layout of the `frames` frames of a video over the ranks that encode them to latents of
+  /// this layout: both [frame, row, column], rows and columns counted in latents. Error(internal)
+  /// if latents are cut between frames that are encoded together.
+  virtual Layout frames_of(const Layout& latents, std::int64_t frames) const {
+    return latents.without_axis(0).with_axis(0, frames);
+  }
+
+  /// pixels: uint8 RGB on the host, [frame, row, column, 3], distributed as frames_of() says;
+  /// latents: their layout [latent frame, row, column], a partition. → this rank's box of a sample
+  /// of the posterior, mean + deviation · noise, times `scale`: float32 [frame, channel, row,
+  /// column] on the host, with values of the encoder's type (each operation is rounded to it).
+  /// Collective over the group; ranks may have empty boxes.
   virtual Tensor sample(const Sharded& pixels, const Layout& latents, double scale,
                         const DrawNoise& noise) const = 0;
 

@@ -57,11 +57,8 @@ void GaussianEncoder::encode(const Sharded& pixels, const Layout& latents,
   for (std::size_t i = 0; i < halvings_; ++i) images.push_back(images.back().enlarged());
   std::ranges::reverse(images);
   const std::int64_t frames = pixels.layout.global()[0], reduction = std::int64_t{1} << halvings_;
-  const Layout expected = latents.without_axis(0)
-                              .scaled(0, reduction)
-                              .scaled(1, reduction)
-                              .with_axis(0, frames)
-                              .with_axis(3, 3);
+  const Layout expected =
+      frames_of(latents, frames).scaled(1, reduction).scaled(2, reduction).with_axis(3, 3);
   expect(own_box(expected, pixels.group) == pixels.box() &&
              latents.global()[0] == latent_frames(frames),
          "encoding of pixels {} to latents {}", to_string(pixels.box()),
