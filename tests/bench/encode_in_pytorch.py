@@ -7,6 +7,8 @@ FRAMES: of the clip; ROWS and COLUMNS: extents of the latents (8 × 8 pixels eac
 does not count. Needs torch and diffusers. On a busy machine, compare CPU seconds of one thread with
 the busy seconds of bench_encode on one rank of one thread.
 """
+import json
+import pathlib
 import resource
 import sys
 import time
@@ -18,8 +20,11 @@ import torch
 def main(folder, frames, rows, columns, dtype, times="1"):
     torch.set_grad_enabled(False)
     dtype = getattr(torch, dtype)
-    vae = diffusers.AutoencoderKLCogVideoX.from_pretrained(folder, torch_dtype=dtype).eval()
+    kind = json.loads((pathlib.Path(folder) / "config.json").read_text())["_class_name"]
+    vae = getattr(diffusers, kind).from_pretrained(folder, torch_dtype=dtype).eval()
     clip = torch.rand((1, 3, int(frames), 8 * int(rows), 8 * int(columns))).to(dtype) * 2 - 1
+    if kind == "AutoencoderKL":  # frames are images
+        clip = clip[0].transpose(0, 1)
     for call in range(int(times) + 1):
         wall, processor = time.perf_counter(), time.process_time()
         vae.encode(clip).latent_dist.sample()
