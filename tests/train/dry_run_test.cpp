@@ -2,8 +2,8 @@
 // of every layout, and memory of tensors within a thousandth.
 #include <numeric>
 
-#include "models/cogvideox/transformer_backward.hpp"
 #include "models/dry_run.hpp"
+#include "opensora/reference.hpp"
 #include "ops/onednn.hpp"
 #include "plan/denoise.hpp"
 #include "support/dry_workloads.hpp"
@@ -12,29 +12,53 @@
 namespace reelmesh {
 namespace {
 
-using test::Reference;
 using train::TrainedReplica;
 
-// A checkpoint, with "all." in front if all parameters are trained.
-Reference reference_of(const std::string& name) {
-  return Reference(name.starts_with("all.") ? name.substr(4) : name);
+// A model and a clip that it is trained on.
+struct Case {
+  const Family* family;
+  std::filesystem::path transformer;
+  Clip clip;
+
+  Checkpoint weights() const { return Checkpoint::open(transformer, "diffusion_pytorch_model"); }
+  std::unique_ptr<Trainable> model(const Checkpoint& of, DType dtype,
+                                   const WeightPlacement& placement,
+                                   const TrainSettings& settings) const {
+    return family->trainable(of, dtype, placement, lora_shape(settings));
+  }
+};
+
+// A checkpoint, with "all." in front if all parameters of CogVideoX are trained.
+Case case_of(const std::string& name) {
+  const std::string open_sora = "opensora.";
+  if (name.starts_with(open_sora)) {
+    const test::OpenSoraReference reference(name.substr(open_sora.size()));
+    const STDiTConfig& config = reference.transformer;
+    const Shape latents{16, 6, 10};
+    return {&test::family_of<OpenSora>(test::opensora_folder(config, {}, reference.t5)),
+            reference.folder / "transformer",
+            test::dry_clip(latents, config.in_channels, latents[0], STDiT::branches, 1, 20)};
+  }
+  const test::Reference reference(name.starts_with("all.") ? name.substr(4) : name);
+  const CogVideoXConfig& config = reference.transformer;
+  const Shape tokens = config.sample_tokens();
+  return {&test::family_of<CogVideoX>(test::cogvideox_folder(config, reference.vae, reference.t5)),
+          reference.folder / "transformer",
+          test::cogvideox_clip(config,
+                               {config.patch.frames * tokens[0], config.patch.rows * tokens[1],
+                                config.patch.columns * tokens[2]},
+                               1, config.max_text_tokens)};
 }
 
 TrainSettings settings_of(const std::string& name, std::int64_t batch) {
   TrainSettings settings;
-  if (name.starts_with("all.")) settings.method = TrainMethod::full;
+  if (name.starts_with("all.") || name.starts_with("opensora.")) {
+    settings.method = TrainMethod::full;
+  }
   settings.lora.rank = 4;
   settings.lora.targets = {"to_q", "to_v", "to_out.0", "ff.net.0.proj"};
   settings.batch = batch;
   return settings;
-}
-
-Clip training_clip(const CogVideoXConfig& config) {
-  const Shape tokens = config.sample_tokens();
-  return test::cogvideox_clip(config,
-                              {config.patch.frames * tokens[0], config.patch.rows * tokens[1],
-                               config.patch.columns * tokens[2]},
-                              1, config.max_text_tokens);
 }
 
 DenoiseTask task_of(const Clip& clip, const comm::Group& group, const DenoiseLayout& layout) {
@@ -45,36 +69,34 @@ DenoiseTask task_of(const Clip& clip, const comm::Group& group, const DenoiseLay
           .fps = clip.fps()};
 }
 
-TrainingSample sample_of(const DenoiseTask& task, const CogVideoXConfig& config, DType dtype,
-                         Device host) {
+TrainingSample sample_of(const DenoiseTask& task, const Case& c, DType dtype, Device host) {
   const Shape box =
-      own_box(task.layout.latents.with_axis(1, config.latent_channels()), task.group).extent;
+      own_box(task.layout.latents.with_axis(1, c.clip.latent_channels), task.group).extent;
   const std::int64_t texts = own_box(task.layout.text, task.group).numel();
   return {.timestep = 500,
           .latents = Tensor::zeros(box, DType::float32, host),
           .target = Tensor::zeros(box, DType::float32, host),
-          .text = Tensor::zeros({texts, 1, config.text_channels}, dtype, host)};
+          .text = Tensor::zeros({texts, 1, c.family->text_encoder().d_model}, dtype, host),
+          .clean = Tensor::zeros(box, DType::float32, host)};
 }
 
 class TrainingDryRuns : public ::testing::TestWithParam<const char*> {};
 INSTANTIATE_TEST_SUITE_P(CogVideoX, TrainingDryRuns,
                          ::testing::Values("sincos", "rotary", "v1_5", "all.sincos", "all.v1_5"));
+INSTANTIATE_TEST_SUITE_P(OpenSora, TrainingDryRuns,
+                         ::testing::Values("opensora.v1_0", "opensora.v1_2"));
 
 // Steps of three clips on one and on two replicas.
 TEST_P(TrainingDryRuns, CountOperationsAndMessages) {
-  const Reference reference = reference_of(GetParam());
-  const CogVideoXConfig& config = reference.transformer;
-  const Checkpoint weights =
-      Checkpoint::open(reference.folder / "transformer", "diffusion_pytorch_model");
+  const Case c = case_of(GetParam());
+  const auto& [family, path, clip] = c;
+  const Checkpoint weights = c.weights();
   const comm::Group& world = test::world();
-  const Family& family =
-      test::family_of<CogVideoX>(test::cogvideox_folder(config, reference.vae, reference.t5));
-  const Clip clip = training_clip(config);
   const TrainSettings settings = settings_of(GetParam(), 3);
   for (const DType dtype : {DType::float32, DType::bfloat16}) {
-    const auto runs = DryRuns::of(family, {dtype, ops::compute_dtype(dtype)}, {}, false,
+    const auto runs = DryRuns::of(*family, {dtype, ops::compute_dtype(dtype)}, {}, false,
                                   DryTraining{settings, TrainedReplica::make});
-    ClipWorkload workload = family.workload(clip, clip.tokens());
+    ClipWorkload workload = family->workload(clip, clip.tokens());
     runs->complete(workload, clip, 1);
     for (const int replicas : {1, 2}) {
       const int ranks = world.size() / replicas;
@@ -84,10 +106,10 @@ TEST_P(TrainingDryRuns, CountOperationsAndMessages) {
       const comm::Group peers = world.split(group.rank());
       const DenoiseLayout layout = choose_layout(workload.denoise, {.ranks = ranks}).layout();
       for (const Residence residence : {Residence::replicated, Residence::sharded}) {
-        CogVideoXTrainable model(weights, config, dtype, {.residence = residence, .group = group},
-                                 lora_shape(settings));
+        const auto model =
+            c.model(weights, dtype, {.residence = residence, .group = group}, settings);
         const DenoiseTask task = task_of(clip, group, layout);
-        TrainedReplica own(model, task, peers, settings);
+        TrainedReplica own(*model, task, peers, settings);
         own.use_values();
         const trace::Recorder& recorder = trace::recorder();
         const std::int64_t flops = recorder.flops, sent = recorder.bytes_sent;
@@ -95,7 +117,7 @@ TEST_P(TrainingDryRuns, CountOperationsAndMessages) {
           const std::int64_t clips = std::min<std::int64_t>(replicas, settings.batch - round);
           Tensor gradient;
           if (replica.index < clips) {
-            gradient = own.compute(sample_of(task, config, dtype, {})).gradient;
+            gradient = own.compute(sample_of(task, c, dtype, {})).gradient;
           }
           own.add(gradient, clips);
         }
@@ -116,43 +138,39 @@ TEST_P(TrainingDryRuns, CountOperationsAndMessages) {
 }
 
 // What a step takes on one rank, of a model that `model` is.
-void step_on_one_rank(CogVideoXTrainable& model, const CogVideoXConfig& config, DType dtype,
-                      const comm::Group& group, Device device, const TrainSettings& settings) {
-  const Clip clip = training_clip(config);
-  const Shape tokens = config.sample_tokens();
+void step_on_one_rank(Trainable& model, const Case& c, DType dtype, const comm::Group& group,
+                      Device device, const TrainSettings& settings) {
   DenoiseLayout layout;
-  layout.tokens = Layout::cut(tokens, 0, 1);
-  layout.text = Layout::cut({config.max_text_tokens}, 0, 1);
-  layout.latents = Layout::cut(clip.latents, 0, 1);
-  const DenoiseTask task = task_of(clip, group, layout);
+  layout.tokens = Layout::cut(c.family->workload(c.clip, c.clip.tokens()).denoise.tokens(), 0, 1);
+  layout.text = Layout::cut({c.clip.tokens()}, 0, 1);
+  layout.latents = Layout::cut(c.clip.latents, 0, 1);
+  layout.parts = {1, 1, 1};
+  const DenoiseTask task = task_of(c.clip, group, layout);
   TrainedReplica own(model, task, group, settings);
   own.use_values();
-  const Tensor gradient = own.compute(sample_of(task, config, dtype, device.host())).gradient;
+  const Tensor gradient = own.compute(sample_of(task, c, dtype, device.host())).gradient;
   own.add(gradient, 1);
   own.update(0, 1, 1);
 }
 
 TEST_P(TrainingDryRuns, CountMemory) {
   if (test::world().size() > 1) GTEST_SKIP() << "of a rank by itself: on a group of one";
-  const Reference reference = reference_of(GetParam());
-  const CogVideoXConfig& config = reference.transformer;
+  const Case c = case_of(GetParam());
   const TrainSettings settings = settings_of(GetParam(), 1);
   for (const DType dtype : {DType::float32, DType::bfloat16}) {
     const auto make = [&](const Checkpoint& weights) {
-      return std::make_unique<CogVideoXTrainable>(weights, config, dtype, WeightPlacement{},
-                                                  lora_shape(settings));
+      return c.model(weights, dtype, {}, settings);
     };
-    const auto use = [&](const std::unique_ptr<CogVideoXTrainable>& model, const comm::Group& group,
+    const auto use = [&](const std::unique_ptr<Trainable>& model, const comm::Group& group,
                          Device device) {
-      step_on_one_rank(*model, config, dtype, group, device, settings);
+      step_on_one_rank(*model, c, dtype, group, device, settings);
     };
     const test::Taken said = test::taken_by_dry_run({dtype, ops::compute_dtype(dtype)}, make, use);
     const auto sum = [](const auto& bytes) {
       return std::accumulate(bytes.begin(), bytes.end(), std::int64_t{0});
     };
     const std::int64_t before = sum(memory_by_purpose(false).present);
-    const auto model =
-        make(Checkpoint::open(reference.folder / "transformer", "diffusion_pytorch_model"));
+    const auto model = make(c.weights());
     const std::int64_t weights = sum(memory_by_purpose(false).present) - before;
     forget_memory_peaks();
     const std::int64_t bytes = trace::recorder().memory_bytes;
