@@ -23,6 +23,7 @@ from support import (DATA, ERROR, WARNING, PROGRAM, execute, flip_bit, job_statu
 
 SOURCE = DATA.parents[2]
 MODEL = SOURCE / "inputs" / "demo_model"
+OPEN_SORA = DATA.parent / "opensora"
 CLIPS = 7  # an epoch is 3.5 steps
 STEPS = 24
 STOPPED, WATCHDOG = 75, 76
@@ -93,6 +94,16 @@ class Training(Interrupted):
         for name, values in expected[0].items():
             self.assertEqual(rows[name].tobytes(), values.tobytes(), f"{name}: {rows[name]}")
         self.assertEqual(lora, expected[1])
+
+    def rows_and_weights(self, output):
+        file = output / "transformer" / "diffusion_pytorch_model.safetensors"
+        return values_of_rows(output), file.read_bytes()
+
+    def check_same_weights(self, output, expected):
+        rows, weights = self.rows_and_weights(output)
+        for name, values in expected[0].items():
+            self.assertEqual(rows[name].tobytes(), values.tobytes(), f"{name}: {rows[name]}")
+        self.assertEqual(weights, expected[1])
 
     def saved_step(self):
         """Completed steps in the restart file; 0 without one."""
@@ -305,8 +316,10 @@ class RefusalTest(Training):
                 (66, ("data.path: ", "not found"), {"data__path": self.folder / "none"}),
                 (64, ("data.path: found ", "expected a folder or a file"),
                  {"data__path": self.clips / "000.mkv"}),
-                (64, ("model.path: ", "opensora", "cannot be trained", "CogVideoX"),
-                 {"model__path": DATA.parent / "opensora" / "v1_2"}),
+                (64, ("train.method: found lora, expected full", "CogVideoX"),
+                 {"model__path": OPEN_SORA / "v1_2"}),
+                (64, ("data.frames: ", "9 x 240 x 426", "17 or more"),
+                 {"model__path": OPEN_SORA / "v1_2", "train__method": "full", "data__frames": 9}),
                 (64, ("model.path: ", "i2v", "makes videos from images", "text-to-video"),
                  {"model__path": DATA / "i2v"}),
                 (64, ("--lora.targets: found 'to_x', expected one of to_q",),
@@ -579,16 +592,13 @@ class UseTest(Training):
         full = {"train__method": "full", "train__learning_rate": 1e-4}
         averaged = full | {"train__ema": 0.9}
         self.check_trained(output__path=self.folder / "expected", **averaged)
-        expected, weights = self.rows_and_weights(self.folder / "expected")
+        expected = self.rows_and_weights(self.folder / "expected")
         self.disturb(2, lambda job, ranks: os.kill(ranks[1], signal.SIGKILL),
                      self.options(train__save_every=3, parallel__replicas=1, **averaged),
                      lambda: self.saved_step() >= 6)
         self.assertLess(self.saved_step(), STEPS)
         self.check_trained(3, output__if_exists="resume", parallel__weights="sharded", **averaged)
-        rows, found = self.rows_and_weights(self.output)
-        for name, values in expected.items():
-            self.assertEqual(rows[name].tobytes(), values.tobytes(), f"{name}: {rows[name]}")
-        self.assertEqual(found, weights)
+        self.check_same_weights(self.output, expected)
         self.assertEqual((self.output / "transformer" / "config.json").read_bytes(),
                          (MODEL / "transformer" / "config.json").read_bytes())
         self.assertFalse((self.output / "lora").exists())
@@ -618,10 +628,6 @@ class UseTest(Training):
                            data__path=self.from_clip(3), **more)
         self.assertLess(abs(values_of_rows(self.output)["loss"][0] / loss - 1), 1e-5)
 
-    def rows_and_weights(self, output):
-        file = output / "transformer" / "diffusion_pytorch_model.safetensors"
-        return values_of_rows(output), file.read_bytes()
-
     def from_clip(self, first):
         """A list of the clips that begins with another one."""
         path = self.folder / "from.csv"
@@ -638,6 +644,59 @@ class UseTest(Training):
         self.check_refused(64, "train.method: found 'all'", "lora, full", train__method="all")
         self.check_refused(64, "lora.init: found ", "train.method = lora", lora__init=self.folder, **full)
         self.assertEqual(list(self.output.glob("*")), [])
+
+
+class OpenSoraTest(Training):
+    """Open-Sora at the lengths at which its own trainer fails: frames that ranks cannot divide."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.shared = pathlib.Path(tempfile.mkdtemp(prefix="reelmesh_train_"))
+        cls.addClassCleanup(shutil.rmtree, cls.shared, ignore_errors=True)
+        cls.clips = cls.shared / "clips"
+        cls.clips.mkdir()
+        for number in range(3):
+            subprocess.run(["ffmpeg", "-v", "error", "-f", "lavfi", "-i",
+                            "testsrc2=size=96x112:rate=24:duration=2.5", "-vf",
+                            f"hue=h={60 * number}", "-codec:v", "mjpeg",
+                            cls.clips / f"{number}.mkv"], check=True)
+            (cls.clips / f"{number}.txt").write_text(f"Test pattern {number}, which moves.")
+
+    def options(self, **more):
+        return super().options(**{
+            "train__method": "full", "train__steps": 6, "train__learning_rate": 1e-3,
+            "train__caption_dropout": 0.4, "train__validate_every": 3, "data__height": 48,
+            "data__width": 80} | more)
+
+    def check_lengths(self, kind, ranks, **more):
+        model = {"model__path": OPEN_SORA / kind, "parallel__replicas": 1} | more
+        self.check_trained(output__path=self.folder / "alone", **model)
+        expected = self.rows_and_weights(self.folder / "alone")
+        losses = expected[0]["validation_loss"].mean(axis=1)
+        self.assertLess(losses[-1], losses[0])
+        self.disturb(ranks, lambda job, pids: os.kill(pids[1], signal.SIGKILL),
+                     self.options(train__save_every=1, **model), lambda: self.saved_step() >= 2)
+        self.check_trained(ranks, output__if_exists="resume", **model)
+        self.check_same_weights(self.output, expected)
+        start, end = (read_safetensors(folder / "transformer" /
+                                       "diffusion_pytorch_model.safetensors")
+                      for folder in (OPEN_SORA / kind, self.output))
+        self.assertEqual({name: values.shape for name, values in end.items()},
+                         {name: values.shape for name, values in start.items()})
+        kept = {name for name in start if numpy.array_equal(start[name], end[name])}
+        tables = {"pos_embed", "pos_embed_temporal", "rope.freqs"} & set(start)
+        self.assertEqual(kept, tables | {"y_embedder.y_embedding"})
+        self.make({"model.path": OPEN_SORA / kind, "output.path": self.folder / "clip",
+                   "model.transformer": self.output / "transformer", "sample.steps": 2,
+                   "sample.height": 48, "sample.width": 80, "prompt.text": "Test pattern",
+                   "sample.frames": 17 if kind == "v1_2" else 16})
+        self.assertTrue(numpy.isfinite(read_clip(self.folder / "clip")["latents"]).all())
+
+    def test_16_frames_on_3_ranks(self):
+        self.check_lengths("v1_0", 3)
+
+    def test_15_latent_frames_on_4_ranks(self):
+        self.check_lengths("v1_2", 4, data__frames=51)
 
 
 if __name__ == "__main__":
