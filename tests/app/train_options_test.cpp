@@ -75,14 +75,16 @@ TEST_F(TrainOptions, EveryJobFileOfTheProjectParses) {
   int count = 0;
   for (const auto& entry : std::filesystem::directory_iterator("inputs")) {
     const std::string path = entry.path().string();
-    if (!path.ends_with("-lora.cfg")) continue;
+    const bool is_lora = path.ends_with("-lora.cfg");
+    if (!is_lora && !path.ends_with("-train.cfg")) continue;
     ++count;
     const TrainSettings train = *parse({"--config", path}).train;
+    EXPECT_EQ(train.method, is_lora ? TrainMethod::lora : TrainMethod::full) << path;
     EXPECT_TRUE(train.data.height && train.data.width && train.data.frames && train.data.fps)
         << path;
     EXPECT_GT(train.steps, 0) << path;
   }
-  EXPECT_GE(count, 1);
+  EXPECT_GE(count, 5);
 }
 
 TEST_F(TrainOptions, ReadsEveryKey) {
