@@ -8,7 +8,7 @@ namespace reelmesh::app {
 
 Status run_command(int argc, const char* const* argv) {
   return parse_and_do([&](const OptionsKnown& known) { return parse_run(argc, argv, known); },
-                      pipeline::run);
+                      [](auto&&... given) { return pipeline::run(given...); });
 }
 
 }  // namespace reelmesh::app

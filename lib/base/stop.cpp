@@ -19,7 +19,7 @@ namespace {
 std::atomic<int> current_cause{none};
 std::atomic<std::int64_t> requested_ns{0};
 std::atomic<std::int64_t> limit_ns{std::numeric_limits<std::int64_t>::max()};
-std::atomic<int> unsaved{0};
+std::atomic<int> unsaved{0}, never_leaves{0};
 
 static_assert(std::atomic<int>::is_always_lock_free &&
               std::atomic<std::int64_t>::is_always_lock_free);
@@ -75,7 +75,7 @@ int cause() noexcept {
 }
 
 void leave_if_requested(const char* work) {
-  require(!requested(), Status::stopped,
+  require(!requested() || never_leaves.load() > 0, Status::stopped,
           "stopped on request ({}) while {}: nothing has been made yet; run it again",
           describe(cause()), work);
 }
@@ -103,6 +103,9 @@ std::string describe(int cause) {
       return fmt::format("signal {}", cause);
   }
 }
+
+NeverLeave::NeverLeave() noexcept { never_leaves.fetch_add(1); }
+NeverLeave::~NeverLeave() { never_leaves.fetch_sub(1); }
 
 UnsavedWork::UnsavedWork() noexcept { unsaved.fetch_add(1); }
 UnsavedWork::~UnsavedWork() { unsaved.fetch_sub(1); }

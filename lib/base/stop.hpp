@@ -32,6 +32,14 @@ double seconds_since_request() noexcept;
 /// Error(stopped) if a stop is requested: for long work before anything is made, which need not be
 /// agreed with other ranks. work: "the prompts are read".
 void leave_if_requested(const char* work);
+/// While such an object exists, it does nothing: for work within a job that has made something.
+class NeverLeave {
+ public:
+  NeverLeave() noexcept;
+  ~NeverLeave();
+  NeverLeave(const NeverLeave&) = delete;
+  NeverLeave& operator=(const NeverLeave&) = delete;
+};
 /// For tests: forgets the request and the limit.
 void reset() noexcept;
 

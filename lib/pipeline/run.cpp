@@ -32,8 +32,8 @@ namespace {
 class JobRun {
  public:
   JobRun(const comm::Group& ranks, const Job& job, const ProgramInfo& program,
-         comm::Watchdog* watchdog)
-      : ranks_(ranks), job_(job), program_(program), watchdog_(watchdog) {
+         comm::Watchdog* watchdog, Said said)
+      : ranks_(ranks), job_(job), program_(program), watchdog_(watchdog), said_(said) {
     trace::recorder() = {};
     trace::recorder().level = static_cast<trace::Level>(job.trace_level);
   }
@@ -68,6 +68,7 @@ class JobRun {
   const Job& job_;
   const ProgramInfo& program_;
   comm::Watchdog* watchdog_;
+  Said said_;
 
   Devices found_;
   comm::Group world_;  // in plan order
@@ -138,7 +139,7 @@ void JobRun::prepare_output() {
 
 void JobRun::announce() {
   described_ = describe(planned_, form_batches(clips_, planned_.kinds, job_.batch));
-  if (clips_.empty()) return;
+  if (clips_.empty() || said_ == Said::problems) return;
   log::info("{} {}: {}\nmodel {}, {}\n{}", program_.name, program_.described(),
             describe_clips(clips_, planned_.kinds), job_.model.described(), name_of(job_.dtype),
             plan_text(described_, Detail::summary));
@@ -197,6 +198,10 @@ std::int64_t JobRun::count(ClipState::State state) const {
 }
 
 Status JobRun::report(const MadeClips& made) const {
+  const Status status = !made.complete          ? Status::stopped
+                        : made.failures.empty() ? Status::ok
+                                                : Status::data;
+  if (said_ == Said::problems) return status;
   Totals totals;
   const std::int64_t complete = count(ClipState::complete);  // in this job or before
   totals.done = complete - std::ssize(planned_.clips) + std::ssize(clips_);
@@ -211,20 +216,20 @@ Status JobRun::report(const MadeClips& made) const {
               made.failures.size(), planned_.clips.size(), complete,
               (job_.output / "job.h5").string());
   }
-  if (made.complete) return made.failures.empty() ? Status::ok : Status::data;
+  if (made.complete) return status;
   const auto cause = static_cast<int>(world_.max(std::int64_t{stop::cause()}));
   log::info(
       "stopped on request ({}): {} of {} clips are complete, {} saved within denoising; run again "
       "with --output.if-exists resume to go on",
       stop::describe(cause), complete, planned_.clips.size(), count(ClipState::saved));
-  return Status::stopped;
+  return status;
 }
 
 }  // namespace
 
 Status run(const comm::Group& ranks, const Job& job, const ProgramInfo& program,
-           comm::Watchdog* watchdog) {
-  JobRun run(ranks, job, program, watchdog);
+           comm::Watchdog* watchdog, Said said) {
+  JobRun run(ranks, job, program, watchdog, said);
   run.find_devices();
   run.plan();
   run.open_output();

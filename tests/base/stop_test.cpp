@@ -80,6 +80,10 @@ TEST_F(Stop, ATimeLimitIsARequest) {
   leave_if_requested("the prompts are read");
   limit_time(0);
   EXPECT_EQ(cause(), time_limit);
+  {
+    const NeverLeave within_a_training;
+    leave_if_requested("the prompts are read");
+  }
   test::expect_error(
       Status::stopped, [] { leave_if_requested("the prompts are read"); },
       "stopped on request (the time limit (--max-time)) while the prompts are read: nothing has "
