@@ -464,7 +464,7 @@ std::size_t JobPlan::size_index(const Clip& clip) const {
 }
 
 JobPlan plan_job(const Job& job, const Conditions& conditions, Inputs inputs,
-                 TrainingToPlan training) {
+                 TrainingToPlan training, LoraMemory later) {
   expect(!job.train || training.make, "a training without its code");
   JobPlan planned;
   planned.train = job.train;
@@ -477,7 +477,7 @@ JobPlan plan_job(const Job& job, const Conditions& conditions, Inputs inputs,
   planned.kinds = std::move(list.kinds);
   planned.clip_bytes = bytes_of_clips(job);
   if (job.train) planned.clip_bytes += training_program_bytes;
-  planned.loras = lora_memory(job.model.loras);
+  planned.loras = lora_memory(job.model.loras) + later;
   planned.formats = clip_formats(planned.kinds);
   planned.on_gpu = conditions.on_gpu;
   if (!conditions.on_gpu && job_precision(job, conditions).products == DType::bfloat16) {

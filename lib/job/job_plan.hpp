@@ -81,8 +81,10 @@ std::vector<BatchOutline> ordered_batches(const JobPlan& planned,
 /// With job.train: of a training on these clips, which are of one size and without guidance. Steps
 /// of train.batch clips take the place of denoising, videos are encoded and none are decoded, and
 /// all embeddings are in files; the number of replicas is that with the lowest cost of a step.
+///
+/// later: memory for LoRAs that are not there yet.
 JobPlan plan_job(const Job& job, const Conditions& conditions, Inputs inputs = {},
-                 TrainingToPlan training = {});
+                 TrainingToPlan training = {}, LoraMemory later = {});
 
 /// Makes the plan again for a job of which only these clips are still to be made: fewer clips may
 /// be made sooner by fewer, larger replicas.

@@ -170,19 +170,28 @@ void LoraChanges::add(const Terms& terms, std::int64_t first, std::int64_t rows,
   }
 }
 
+LoraMemory lora_memory(std::int64_t columns, std::int64_t rank) {
+  // Matrices A that are kept, and one that is being converted.
+  const std::int64_t matrices = static_cast<std::int64_t>(kept_for_each_lora) + 1;
+  return {matrices * panels_in(columns) * width * rank * size_of(DType::float32),
+          std::int64_t{2} << 20};  // rows in float32, and their rows of B
+}
+
+LoraMemory operator+(const LoraMemory& a, const LoraMemory& b) {
+  return {a.shared + b.shared, std::max(a.per_thread, b.per_thread)};
+}
+
 LoraMemory lora_memory(const std::vector<LoraFile>& files) {
   LoraMemory memory;
   for (const LoraFile& file : files) {
     const Lora lora = Lora::open(file.path);
-    std::int64_t largest = 0;
+    LoraMemory largest;
     for (const auto& [name, module] : lora.modules()) {
       const std::int64_t columns = numel(lora.file().tensors().at(module.down).shape) / module.rank;
-      largest = std::max(largest, panels_in(columns) * width * module.rank);
+      const LoraMemory own = lora_memory(columns, module.rank);
+      if (own.shared >= largest.shared) largest = own;
     }
-    // Those that are kept, and one that is being converted.
-    memory.shared +=
-        (static_cast<std::int64_t>(kept_for_each_lora) + 1) * largest * size_of(DType::float32);
-    memory.per_thread = std::int64_t{2} << 20;  // rows in float32, and their rows of B
+    memory = memory + largest;
   }
   return memory;
 }

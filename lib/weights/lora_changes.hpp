@@ -67,5 +67,8 @@ struct LoraMemory {
 };
 /// Errors as Lora::open.
 LoraMemory lora_memory(const std::vector<LoraFile>& files);
+/// Of a LoRA that changes linear layers with up to so many inputs.
+LoraMemory lora_memory(std::int64_t columns, std::int64_t rank);
+LoraMemory operator+(const LoraMemory& a, const LoraMemory& b);
 
 }  // namespace reelmesh
