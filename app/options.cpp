@@ -168,6 +168,12 @@ std::vector<std::pair<std::string, std::string>> given_options(const ByName& lin
   return options;
 }
 
+// The clips that a training makes.
+void add_sampled_clips(Job& job) {
+  const std::filesystem::path& file = job.train->sample_prompts;
+  if (!file.empty()) job.clips = read_prompts(file, {}, "train.sample-prompts");
+}
+
 void add_clips(Draft& draft) {
   std::vector<ClipRequest>& clips = draft.job.clips;
   for (const std::string& text : draft.texts) {
@@ -297,6 +303,7 @@ Job parse_train(int argc, const char* const* argv) {
   require(!draft.job.train->data.path.empty(), Status::usage,
           "data.path is missing, expected the clips to learn from: a .jsonl or .csv file, or a "
           "folder");
+  add_sampled_clips(draft.job);
   return std::move(draft.job);
 }
 
@@ -329,7 +336,7 @@ PlanOptions parse_plan(int argc, const char* const* argv) {
   if (!draft.job.train && !has_clips) {
     draft.texts.emplace_back();
   }
-  add_clips(draft);
+  draft.job.train ? add_sampled_clips(draft.job) : add_clips(draft);
   options.job = std::move(draft.job);
   return options;
 }

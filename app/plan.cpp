@@ -7,7 +7,7 @@
 #include "job/machine.hpp"
 #include "ops/onednn.hpp"
 #include "options.hpp"
-#include "train/samples.hpp"
+#include "train/sampling.hpp"
 
 namespace reelmesh::app {
 
@@ -24,25 +24,44 @@ Status plan_command(int argc, const char* const* argv) {
       plan_conditions(job, options.ranks, job.threads.value_or(1), std::move(node_of),
                       ops::compute_dtype(job.dtype), job.backend == Backend::cuda);
   Family::open(job.model)->check_weights(job.train || has_videos(job));
-  const auto print = [&](const JobPlan& planned, const std::string& clips,
-                         const std::vector<BatchOutline>& batches) {
-    const nlohmann::json described = describe(planned, batches);
-    std::cout << (options.json ? described.dump(2) + "\n"
-                               : fmt::format("{}\n{}", clips, plan_text(described, Detail::ranks)))
-              << std::flush;
+  nlohmann::json described;
+  std::string text;
+  const auto add = [&](const JobPlan& planned, const std::string& clips,
+                       const std::vector<BatchOutline>& batches) {
+    nlohmann::json own = describe(planned, batches);
+    text += fmt::format("{}\n{}", clips, plan_text(own, Detail::ranks));
+    (described.is_null() ? described : described["samples"]) = std::move(own);
+  };
+  const auto print = [&] {
+    std::cout << (options.json ? described.dump(2) + "\n" : text) << std::flush;
     return Status::ok;
+  };
+  const auto add_clips = [&](const JobPlan& planned, const std::string& when, int batch) {
+    add(planned, when + describe_clips(planned.clips, planned.kinds),
+        form_batches(planned.clips, planned.kinds, batch));
   };
   if (job.train) {
     const train::Samples samples =
         train::plan_samples(job, conditions, train::listed_samples(job.train->data),
                             train::listed_validation(job.train->data));
     require_fit(samples.clips, samples.planned, conditions);
-    return print(samples.planned, describe_training(samples.planned, samples.learned), {});
+    add(samples.planned, describe_training(samples.planned, samples.learned), {});
+    if (job.train->sample_every > 0) {
+      const Job clips = train::sampling_job(job, samples, 0, {});
+      JobPlan planned;
+      train::of_sampling([&] {
+        planned = train::plan_sampling(clips, conditions, probe_inputs(clips), *job.train);
+        require_fit(clips, planned, conditions);
+      });
+      add_clips(planned, fmt::format("\nclips are made {}", train::when_sampled(*job.train)),
+                clips.batch);
+    }
+    return print();
   }
   const JobPlan planned = plan_job(job, conditions, probe_inputs(job));
   require_fit(job, planned, conditions);
-  return print(planned, describe_clips(planned.clips, planned.kinds),
-               form_batches(planned.clips, planned.kinds, job.batch));
+  add_clips(planned, "", job.batch);
+  return print();
 }
 
 }  // namespace reelmesh::app

@@ -39,6 +39,7 @@ inline constexpr SpanKind reuse_step{"reuse_step", Level::stages, lanes::compute
 inline constexpr SpanKind measure_change{"measure_change", Level::stages, lanes::compute, "how much the input of the blocks has changed since the step before (teacache of Open-Sora)"};
 inline constexpr SpanKind train_step{"train_step", Level::stages, lanes::compute, "training step of all clips of a batch that a rank takes part in"};
 inline constexpr SpanKind validate{"validate", Level::stages, lanes::compute, "validation of a training: the loss of its clips, without gradients"};
+inline constexpr SpanKind make_samples{"make_samples", Level::stages, lanes::compute, "clips that a training makes with what it has learned so far"};
 inline constexpr SpanKind save{"save", Level::stages, lanes::file, "writing of restart files"};
 inline constexpr SpanKind decode{"decode", Level::stages, lanes::compute, "from latents to a video"};
 inline constexpr SpanKind handover{"handover", Level::stages, lanes::exchange, "transfer of an array from the ranks of one stage to those of the next"};

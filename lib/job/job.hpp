@@ -52,7 +52,7 @@ struct JobSource {
 struct Job {
   JobSource source;
   ModelPaths model;
-  std::vector<ClipRequest> clips;
+  std::vector<ClipRequest> clips;  ///< to make; of a training: those of train.sample-prompts
   /// Files that clips begin from, unless their requests give others; empty: none. A video is a file
   /// of ffmpeg's formats, or a clip of an earlier job: OUT/clips/000003.h5 or OUT/job.h5:3.
   std::filesystem::path image, video;
@@ -84,7 +84,7 @@ struct Job {
   IfExists if_exists = IfExists::fail;
   bool strict = false;  ///< a clip that fails ends the job
 
-  std::optional<TrainSettings> train;  ///< of a training job; it has no clips to make
+  std::optional<TrainSettings> train;  ///< of a training job
 
   RestartSettings restart;
   /// Seconds after which the job stops early, saved; infinite for none. Default: the time that the

@@ -102,6 +102,15 @@ Option format_option(const char* name, const char* value, const std::string& hel
   return changes_bits<member>(name, value, text.c_str(), nullptr, set_as_of_clip<member, of_clip>);
 }
 
+// An option of the clips that a training makes, with the limits of a setting of clips.
+template <auto member, auto of_clip>
+Option clip_option(const char* name, const std::string& help) {
+  Option option = format_option<member, of_clip>(name, "N", help);
+  option.effect = Effect::no_bits;
+  option.in_effect = nullptr;
+  return option;
+}
+
 void set_clip(Draft& draft, Text text, Where option) {
   std::optional<double>& clip = train_of(draft).clip;
   clip.reset();
@@ -276,6 +285,22 @@ std::vector<Option> train_options() {
        "steps after which, and before the first and after the last, the loss of fixed clips, "
        "timesteps and noise is computed without learning from it, 0 to 100000000; 0: never",
        "0", Effect::no_bits, set_integer<&T::validate_every, 0, max_steps>},
+      {"train.sample-every", "N|off",
+       "steps after which, and before the first and after the last, clips are made with what is "
+       "trained, as run makes them, and written to samples/ in output.path; 1 to 100000000",
+       "off", Effect::no_bits,
+       [](Draft& d, Text text, Where option) {
+         train_of(d).sample_every = text == "off" ? 0 : parse_integer(text, option, 1, max_steps);
+       }},
+      {"train.sample-prompts", "FILE",
+       "prompts of these clips, as prompt.file of run: .txt or .jsonl. Clip i has the seed "
+       "train.seed + i unless its line says otherwise [default: the first two captions of "
+       "data.path]",
+       nullptr, Effect::no_bits, set_path<&T::sample_prompts>},
+      clip_option<&T::sample_steps, &ClipSettings::steps>(
+          "train.sample-steps", "sampler steps of these clips, {limits} [default: as of run]"),
+      clip_option<&T::sample_guidance, &ClipSettings::guidance>(
+          "train.sample-guidance", "guidance scale of these clips, {limits} [default: as of run]"),
       changes_bits<&T::reproducible>(
           "train.reproducible", "YES|NO",
           "gradients are added in the order of the clips, with the same bits on any number of "

@@ -56,11 +56,15 @@ struct TrainSettings {
   std::optional<double> clip = 1.0;  ///< largest global norm of the gradient; unset: no limit
   /// What is written is a running mean of what is trained: mean += (1 − ema)·(value − mean).
   std::optional<double> ema;
-  double caption_dropout = 0;       ///< probability of an empty caption
-  bool samples_posterior = true;    ///< latents are drawn from the posterior, or are its mean
-  std::int64_t save_every = 0;      ///< steps between saved states; 0: as [restart] says
-  std::int64_t validate_every = 0;  ///< steps between validations; 0: none
-  bool reproducible = true;         ///< the same bits for every layout
+  double caption_dropout = 0;            ///< probability of an empty caption
+  bool samples_posterior = true;         ///< latents are drawn from the posterior, or are its mean
+  std::int64_t save_every = 0;           ///< steps between saved states; 0: as [restart] says
+  std::int64_t validate_every = 0;       ///< steps between validations; 0: none
+  std::int64_t sample_every = 0;         ///< steps between clips that are made; 0: none
+  std::filesystem::path sample_prompts;  ///< of these clips; empty: captions of the data
+  std::optional<int> sample_steps;       ///< unset: as of a job that makes clips
+  std::optional<double> sample_guidance;
+  bool reproducible = true;  ///< the same bits for every layout
 };
 
 }  // namespace reelmesh

@@ -95,4 +95,22 @@ void remove_job_files(const fs::path& folder, std::initializer_list<JobFile> kin
   }
 }
 
+void remove_sampled_clips(const fs::path& folder) {
+  const fs::path samples = folder / "samples";
+  if (!is_own_folder(samples)) return;
+  constexpr std::string_view name = "step-";
+  std::error_code ignored;  // it has other files
+  for (const auto& entry : fs::directory_iterator(samples)) {
+    const std::string found = entry.path().filename().string();
+    if (!found.starts_with(name) || !matches(found.substr(name.size()), "#")) continue;
+    if (!is_own_folder(entry.path())) continue;
+    remove_job_files(entry.path(),
+                     {JobFile::result, JobFile::restart, JobFile::status, JobFile::trace_part,
+                      JobFile::temporary, JobFile::index, JobFile::lock});
+    fs::remove(entry.path() / "clips", ignored);
+    fs::remove(entry.path(), ignored);
+  }
+  fs::remove(samples, ignored);
+}
+
 }  // namespace reelmesh

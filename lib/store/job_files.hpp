@@ -24,8 +24,8 @@ enum class JobFile {
 };
 
 /// The folders in an output folder that reelmesh makes.
-inline constexpr std::array<std::string_view, 6> job_subfolders{"cache",   "clips", "lora",
-                                                                "restart", "trace", "transformer"};
+inline constexpr std::array<std::string_view, 7> job_subfolders{
+    "cache", "clips", "lora", "restart", "samples", "trace", "transformer"};
 
 /// What a job makes.
 enum class Product { clips, training };
@@ -46,5 +46,9 @@ std::vector<std::filesystem::path> job_files(const std::filesystem::path& folder
 /// Removes them, links themselves and not what they lead to, and then cache/, lora/, restart/ and
 /// trace/ if they are empty. std::filesystem::filesystem_error.
 void remove_job_files(const std::filesystem::path& folder, std::initializer_list<JobFile> kinds);
+
+/// Removes the files of the jobs that have made clips of a training in folder/samples, and then
+/// their folders if these are empty. std::filesystem::filesystem_error.
+void remove_sampled_clips(const std::filesystem::path& folder);
 
 }  // namespace reelmesh

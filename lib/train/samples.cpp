@@ -161,6 +161,9 @@ VideoSize sample_size(const Job& job) {
   require(data.validation.empty() || job.train->validate_every > 0, Status::usage,
           "data.validation: found '{}', expected train.validate-every with it",
           data.validation.string());
+  require(job.train->sample_prompts.empty() || job.train->sample_every > 0, Status::usage,
+          "train.sample-prompts: found '{}', expected train.sample-every with it",
+          job.train->sample_prompts.string());
   return size;
 }
 
@@ -206,6 +209,7 @@ Samples plan_samples(const Job& job, const Conditions& conditions, std::vector<U
   samples.noise = noise_of(job, samples.size, *Family::open(job.model));
   Job& clips = samples.clips;
   clips = job;
+  clips.clips.clear();
   clips.sample.height = samples.size.height;
   clips.sample.width = samples.size.width;
   clips.sample.frames = samples.size.frames;

@@ -30,8 +30,8 @@ struct Samples {
 };
 
 /// The size that all samples of a job have. Error(usage) if the model cannot be trained, or for a
-/// setting or layout that training does not have, or for data.validation without
-/// train.validate-every; errors as Family::open.
+/// setting or layout that training does not have, for data.validation without train.validate-every,
+/// or for train.sample-prompts without train.sample-every; errors as Family::open.
 VideoSize sample_size(const Job& job);
 /// The plan of a training on these samples, at least one, whose videos are not read. validation:
 /// those of data.validation. Errors as plan_job.

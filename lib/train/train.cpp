@@ -22,6 +22,8 @@
 #include "pipeline/report.hpp"
 #include "store/metrics.hpp"
 #include "store/training_restart.hpp"
+#include "tensor/memory.hpp"
+#include "train/sampling.hpp"
 #include "train/steps.hpp"
 #include "weights/config.hpp"
 #include "weights/json.hpp"
@@ -73,8 +75,10 @@ class Training {
   Status encode_and_run();
 
  private:
+  void plan_clips(const Conditions& conditions);
   bool encode();  // false if the job is to stop
   void load();
+  std::int64_t load_model(bool goes_on);
   void run();
   Status report();
   void begin_record(const std::string& model);
@@ -88,7 +92,11 @@ class Training {
   void write_transformer();
   std::filesystem::path result() const;
   MetricsForm metrics_form() const;
+  bool is_due(std::int64_t every) const {
+    return every > 0 && (done_ % every == 0 || done_ >= settings_.steps);
+  }
   void validate_if_due(Progress& progress);
+  void sample_if_due(Progress& progress);
   void check_losses(const std::vector<SampleLoss>& samples, const std::string& where) const;
 
   std::optional<stop::UnsavedWork> unsaved_;
@@ -102,6 +110,7 @@ class Training {
   pipeline::Devices found_;
   comm::Group world_;  // in plan order
   Samples samples_;
+  std::string clips_text_;              // what train.sample-every makes, and how
   std::optional<OutputFolder> output_;  // on the first rank
   std::string fingerprint_;             // of what a saved state depends on
   std::vector<CachedSample> cached_;
@@ -113,7 +122,10 @@ class Training {
   std::int64_t before_ = 0;         // steps that were completed before
   std::int64_t done_ = 0;           // completed steps
   std::string validation_note_;     // of the last validation, on the first rank
-  bool lacks_validation_ = false;   // since the job is to stop
+  double saved_at_ = now();
+  std::int64_t saved_step_ = -1;
+  bool has_begun_ = false;    // all samples are encoded, and the model was loaded
+  bool interrupted_ = false;  // a validation or the making of clips, since the job is to stop
 };
 
 void Training::plan() {
@@ -132,6 +144,18 @@ void Training::plan() {
   samples_ = plan_samples(job_, conditions, std::move(learned), std::move(validation));
   world_ =
       pipeline::require_plan_fits_together(samples_.clips, samples_.planned, conditions, found_);
+  if (settings_.sample_every > 0) of_sampling([&] { plan_clips(conditions); });
+}
+
+// The job that makes clips plans again, when the model of the training has left the memory to it.
+void Training::plan_clips(const Conditions& conditions) {
+  const Job clips = sampling_job(job_, samples_, 0, {});
+  const JobPlan planned =
+      plan_sampling(clips, conditions, check_inputs(found_.launched, clips), settings_);
+  pipeline::require_plan_fits_together(clips, planned, conditions, found_);
+  clips_text_ = fmt::format("clips are made {}{}\n{}", when_sampled(settings_),
+                            describe_clips(planned.clips, planned.kinds),
+                            plan_text(describe(planned, {}), Detail::summary));
 }
 
 // On the first rank.
@@ -195,6 +219,7 @@ void Training::begin_record(const std::string& model) {
   log::info("{} {}: {}\nmodel {}, {}\n{}", program_.name, program_.described(),
             describe_training(samples_.planned, samples_.learned), job_.model.described(),
             name_of(job_.dtype), plan_text(described, Detail::summary));
+  if (!clips_text_.empty()) log::info("{}", clips_text_);
 }
 
 void Training::write_index(const std::string& status) {
@@ -207,17 +232,21 @@ bool Training::encode() {
                         {job_.dtype, job_.numerics, found_.device});
 }
 
-void Training::load() {
+// → the steps that were done. goes_on: from the saved state, if there is one.
+std::int64_t Training::load_model(bool goes_on) {
   steps_.emplace(world_, samples_, cached_, settings_,
                  pipeline::Computing{job_.dtype, job_.numerics, found_.device});
+  std::int64_t done = 0;
   if (steps_->trains()) {
-    if (job_.if_exists == IfExists::resume) {
-      before_ = steps_->read_restart(job_.output, fingerprint_);
-    }
+    if (goes_on) done = steps_->read_restart(job_.output, fingerprint_);
     steps_->use_values_together();
   }
-  before_ = world_.max(before_);
-  done_ = before_;
+  return world_.max(done);
+}
+
+void Training::load() {
+  before_ = done_ = load_model(job_.if_exists == IfExists::resume);
+  has_begun_ = true;
   if (before_ > 0) {
     log::info("{} steps were done before, {} are asked for", before_, settings_.steps);
   }
@@ -305,6 +334,8 @@ void Training::save(std::int64_t step) {
   if (steps_->trains()) steps_->write_restart(job_.output, step, fingerprint_);
   settings_.method == TrainMethod::full ? write_transformer() : write_lora();
   unsaved_.reset();
+  saved_step_ = step;
+  saved_at_ = now();
 }
 
 // On the first rank. where: "step 3 of 5".
@@ -322,8 +353,7 @@ void Training::check_losses(const std::vector<SampleLoss>& samples,
 // Before the first step, after each train.validate-every, and after the last; again if a training
 // that goes on has lost it.
 void Training::validate_if_due(Progress& progress) {
-  const std::int64_t every = settings_.validate_every;
-  if (every == 0 || (done_ % every != 0 && done_ < settings_.steps)) return;
+  if (!is_due(settings_.validate_every)) return;
   const bool is_known = world_.rank() == 0 && metrics_->has_validation(done_);
   if (world_.max(std::int64_t{is_known ? 1 : 0}) > 0) return;
   progress.pause();
@@ -331,8 +361,8 @@ void Training::validate_if_due(Progress& progress) {
   if (steps_->trains()) result = steps_->validate_together();
   progress.resume();
   const bool stops = steps_->trains() && !result;
-  lacks_validation_ = world_.max(std::int64_t{stops ? 1 : 0}) > 0;
-  if (lacks_validation_) return;
+  interrupted_ = world_.max(std::int64_t{stops ? 1 : 0}) > 0;
+  if (interrupted_) return;
   comm::run_on_first_rank(world_, [&] {
     check_losses(result->samples,
                  fmt::format("validation after {} of {} steps", done_, settings_.steps));
@@ -349,13 +379,39 @@ void Training::validate_if_due(Progress& progress) {
   });
 }
 
+// As validate_if_due. `run` makes the clips with the file that was saved, in the memory that the
+// model of the training had; then that is loaded again, as by a training that goes on.
+void Training::sample_if_due(Progress& progress) {
+  if (!is_due(settings_.sample_every) || interrupted_) return;
+  progress.pause();
+  if (saved_step_ != done_) save(done_);
+  steps_.reset();
+  release_free_memory();
+  world_.barrier();  // the first rank has written what is trained
+  interrupted_ = world_.max(std::int64_t{stop::cause()}) != stop::none;
+  if (!interrupted_) {
+    const Job clips = sampling_job(job_, samples_, done_, result());
+    const Status status = make_clips_together(ranks_, clips, program_);
+    interrupted_ = status == Status::stopped;
+    if (status == Status::data) {
+      log::warning("after {} steps not all clips could be made; the training goes on", done_);
+    }
+    release_free_memory();
+  }
+  if (!interrupted_) {
+    log::info("clips made after {} steps: {}", done_, sampling_folder(job_.output, done_).string());
+    if (done_ < settings_.steps) (void)load_model(true);
+  }
+  progress.resume();
+}
+
 void Training::run() {
   Progress progress("training", std::max<std::int64_t>(1, settings_.steps - done_), "step",
                     Progress::standard_error(world_.rank() == 0));
-  double saved_at = now();
-  std::int64_t saved_step = -1;
+  saved_at_ = now();
   validate_if_due(progress);
-  bool stops = lacks_validation_;
+  sample_if_due(progress);
+  bool stops = interrupted_;
   while (done_ < settings_.steps && !stops) {
     if (!unsaved_) unsaved_.emplace();
     const double began = now();
@@ -379,26 +435,24 @@ void Training::run() {
     });
     done_ = step;
     validate_if_due(progress);
+    sample_if_due(progress);
     progress.note(fmt::format("step {}: loss {:.4f}{}", step, result.loss, validation_note_));
     progress.advance();
     const RestartSettings& restart = job_.restart;
     bool due = restart.every_steps > 0 && step % restart.every_steps == 0;
     due = due || (settings_.save_every > 0 && step % settings_.save_every == 0);
-    due = due || (restart.every_seconds > 0 && now() - saved_at >= restart.every_seconds);
+    due = due || (restart.every_seconds > 0 && now() - saved_at_ >= restart.every_seconds);
     std::vector<std::int64_t> votes{stop::cause(), due ? 1 : 0};
     world_.max(votes);
     stops = votes[0] != stop::none;
-    if (!stops && votes[1] == 0) continue;
-    save(done_);
-    saved_step = done_;
-    saved_at = now();
+    if ((stops || votes[1] > 0) && saved_step_ != done_) save(done_);
   }
   progress.finish();
-  if (saved_step != done_) save(done_);
+  if (saved_step_ != done_) save(done_);
 }
 
 Status Training::report() {
-  const bool complete = steps_ && done_ >= settings_.steps && !lacks_validation_;
+  const bool complete = has_begun_ && done_ >= settings_.steps && !interrupted_;
   unsaved_.emplace();
   if (const auto& spans = trace::recorder().device_spans) spans->settle();
   if (traces_) traces_->finish_together();
@@ -410,12 +464,12 @@ Status Training::report() {
   totals.peak_device_memory_bytes = device_memory(found_.device).peak;
   totals.memory = memory_by_purpose(found_.device.is_cuda());
   const std::string report = pipeline::closing_report(world_, trace::recorder(), totals);
-  log::info("{}{}", report, steps_ ? fmt::format("results: {}", result().string()) : "");
+  log::info("{}{}", report, has_begun_ ? fmt::format("results: {}", result().string()) : "");
   if (complete) return Status::ok;
   const auto cause = static_cast<int>(world_.max(std::int64_t{stop::cause()}));
   const std::string state =
-      steps_ ? fmt::format("{} of {} steps are done and saved", done_, settings_.steps)
-             : "samples that are encoded are kept";
+      has_begun_ ? fmt::format("{} of {} steps are done and saved", done_, settings_.steps)
+                 : "samples that are encoded are kept";
   log::info("stopped on request ({}): {}; run again with --output.if-exists resume to go on",
             stop::describe(cause), state);
   return Status::stopped;

@@ -95,9 +95,11 @@ TEST_F(TrainOptions, ReadsEveryKey) {
         "[train]\nmethod = lora\nsteps = 1000\nbatch = 3\nseed = 18446744073709551615\n"
         "learning-rate = 2e-5\nschedule = cosine\nwarmup = 10\noptimizer = sgd\nbeta1 = 0.8\n"
         "beta2 = 0.999\nweight-decay = 0\nepsilon = 1e-6\nclip = none\ncaption-dropout = 0.1\n"
-        "posterior = mode\nsave-every = 50\nreproducible = no\n"
+        "posterior = mode\nsave-every = 50\nreproducible = no\nsample-every = 7\n"
+        "sample-steps = 12\nsample-guidance = 1.5\nsample-prompts = prompts.txt\n"
         "[lora]\nrank = 8\nalpha = 4.5\ntargets = to_k,ff.net.0.proj\n"
         "[numerics]\ndtype = bfloat16\n[device]\nthreads = 3\n[restart]\nevery = 20\n");
+  write("prompts.txt", "a cat\n# a dog\na fox\n");
   const Job job = parse({"--config", "train.cfg", "--train.batch", "4", "--max-time", "1h"});
   EXPECT_EQ(job.if_exists, IfExists::resume);
   EXPECT_EQ(job.dtype, DType::bfloat16);
@@ -129,6 +131,12 @@ TEST_F(TrainOptions, ReadsEveryKey) {
   EXPECT_FALSE(train.samples_posterior);
   EXPECT_EQ(train.save_every, 50);
   EXPECT_FALSE(train.reproducible);
+  EXPECT_EQ(train.sample_every, 7);
+  EXPECT_EQ(train.sample_steps, 12);
+  EXPECT_EQ(train.sample_guidance, 1.5);
+  ASSERT_EQ(job.clips.size(), 2U);
+  EXPECT_EQ(job.clips[1].prompt, "a fox");
+  EXPECT_EQ(parse_more({"--train.sample-every", "off"}).train->sample_every, 0);
   EXPECT_EQ(train.lora.rank, 8);
   EXPECT_EQ(train.lora.alpha, 4.5);
   EXPECT_EQ(train.lora.targets, (std::vector<std::string>{"to_k", "ff.net.0.proj"}));
@@ -183,6 +191,15 @@ TEST_F(TrainOptions, RefusesWithOneMessage) {
       {{"--train.posterior", "mean"},
        "64: --train.posterior: found 'mean', expected one of sample, mode"},
       {{"--train.save-every", "x"}, "64: --train.save-every: found 'x', expected a whole number"},
+      {{"--train.sample-every", "0"},
+       "64: --train.sample-every: found '0', expected a whole number from 1"},
+      {{"--train.sample-steps", "0"},
+       "64: --train.sample-steps: found '0', expected a whole number from 1"},
+      {{"--train.sample-guidance", "x"},
+       "64: --train.sample-guidance: found 'x', expected a number"},
+      {{"--train.sample-prompts", "none.txt"}, "66: train.sample-prompts: "},
+      {{"--train.sample-prompts", "none.csv"},
+       "64: train.sample-prompts: found 'none.csv', expected a .txt or .jsonl file"},
       {{"--train.reproducible", "1"}, "64: --train.reproducible: found '1', expected yes or no"},
       {{"--data.height", "7"},
        "64: --data.height: found '7', expected a whole number from 8 to 16384"},

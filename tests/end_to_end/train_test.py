@@ -547,6 +547,147 @@ class RefusalTest(Training):
             self.assertAlmostEqual(loss, rows["loss"][0], delta=1e-12)
 
 
+class SamplesTest(Training):
+    """Clips that are made while a training goes on."""
+
+    MADE = {"train__sample_every": 2, "train__sample_steps": 3}
+
+    def options(self, **more):
+        return super().options(**{"train__steps": 3, "data__cache": self.shared / "cache"} | more)
+
+    def made(self, step, clip=0, name="latents", output=None):
+        return read_clip((output or self.output) / "samples" / f"step-{step:06}", clip)[name]
+
+    def check_state(self, expected):
+        """As of a training without such clips: metrics, what is trained, and the state."""
+        self.check_same(self.output, expected[0])
+        for name, values in expected[1].items():
+            self.assertEqual(self.state()[name].tobytes(), values.tobytes(), name)
+
+    def state(self):
+        with h5py.File(self.output / "restart" / "training.h5") as file:
+            return {name: array[()] for name, array in file.items()} | {"step": numpy.int64(
+                file.attrs["step"])}
+
+    def trained(self, **more):
+        self.output = self.folder / "plain"
+        self.check_trained(**more)
+        return values_of(self.output), self.state()
+
+    def steps_made(self):
+        return sorted(path.name for path in (self.output / "samples").iterdir())
+
+    def test_are_those_of_run(self):
+        expected = self.trained()
+        lora = self.output / "lora"
+        self.output = self.folder / "made"
+        self.check_trained(2, **self.MADE)
+        self.check_state(expected)
+        self.assertEqual(self.steps_made(), ["step-000000", "step-000002", "step-000003"])
+        self.assertEqual(list(self.output.glob("**/.*")), [])
+        for step in (0, 2, 3):
+            folder = self.output / "samples" / f"step-{step:06}"
+            self.assertEqual(job_status(folder), "complete")
+            self.assertEqual(len(list((folder / "clips").iterdir())), 2)
+        self.assertFalse(numpy.array_equal(self.made(0), self.made(3)))
+        clips = {"model.path": MODEL, "prompt.text": self.captions[:2], "sample.steps": 3,
+                 "sample.seed": 42}
+        for step, more in ((0, {}), (3, {"model.lora": lora})):
+            output = self.folder / f"run {step}"
+            self.make(clips | {"output.path": output} | more)
+            for clip in (0, 1):
+                for name in ("latents", "video"):
+                    numpy.testing.assert_array_equal(
+                        self.made(step, clip, name), read_clip(output, clip)[name], f"{step}")
+        # The job is one of run, and can be run again.
+        again = self.folder / "again"
+        outcome = execute([PROGRAM, "run", "--from", self.output / "samples/step-000003/job.h5",
+                           "--output.path", again])
+        self.assertEqual(outcome.status, 0, outcome)
+        numpy.testing.assert_array_equal(read_clip(again, 1)["video"], self.made(3, 1, "video"))
+        # What is complete stays, what is missing is made again with the same bits.
+        before = state_of(self.output / "samples")
+        lost = self.output / "samples/step-000003/clips/000001.h5"
+        video = self.made(3, 1, "video")
+        lost.unlink()
+        self.check_trained(output__if_exists="resume", **self.MADE)
+        self.check_state(expected)
+        numpy.testing.assert_array_equal(self.made(3, 1, "video"), video)
+        now = state_of(self.output / "samples")
+        kept = [path for path in before if path.suffix == ".h5" and path.parent.name == "clips"
+                and path != lost]
+        self.assertEqual(len(kept), 5)
+        for path in kept:
+            self.assertEqual(now[path], before[path], path)
+
+    def test_of_a_mean_and_of_all_weights(self):
+        prompts = self.folder / "prompts.jsonl"
+        prompts.write_text('{"prompt": "a red circle", "steps": 2, "seed": 7}\n')
+        more = {"train__method": "full", "train__ema": 0.9, "train__learning_rate": 1e-3,
+                "train__sample_every": 3, "train__sample_prompts": prompts,
+                "train__sample_guidance": 2}
+        self.check_trained(**more)
+        output = self.folder / "run"
+        self.make({"model.path": MODEL, "model.transformer": self.output / "transformer",
+                   "prompt.file": prompts, "sample.guidance": 2, "output.path": output})
+        numpy.testing.assert_array_equal(self.made(3), read_clip(output)["latents"])
+        self.assertFalse(numpy.array_equal(self.made(0), self.made(3)))
+
+    def test_goes_on_after_a_stop_and_a_kill(self):
+        made = self.MADE | {"train__sample_steps": 20}
+        expected = self.trained(**made)
+        plain = self.output
+        self.output = self.folder / "output"
+        clip = self.output / "samples/step-000002/clips/000000.h5"
+        for step, ranks, disturbance, stops in (
+                (0, 1, lambda job, ranks: job.send_signal(signal.SIGUSR1), True),
+                (2, 2, lambda job, ranks: os.kill(ranks[1], signal.SIGKILL), False),
+                (3, 2, lambda job, ranks: os.kill(ranks[1], signal.SIGTERM), True)):
+            folder = self.output / "samples" / f"step-{step:06}"
+            resume = {"output__if_exists": "resume"} if step else {}
+            outcome = self.disturb(ranks, disturbance, self.options(**made | resume),
+                                   (folder / "job.h5").exists)
+            self.assertEqual(outcome.status == STOPPED, stops, outcome)
+            self.assertNotEqual(outcome.status, 0, outcome)
+            self.assertEqual(self.saved_step(), step)
+            self.assertEqual(job_status(self.output), "stopped" if stops else "unfinished")
+            if stops:
+                self.assertEqual(outcome.lines(ERROR) + outcome.lines(WARNING), [], outcome)
+                said = outcome.lines("stopped on request")
+                self.assertEqual(len(said), 1, outcome)
+                self.assertIn(f"{step} of 3 steps are done and saved", said[0])
+                self.assertNotEqual(job_status(folder), "complete")
+        self.check_trained(output__if_exists="resume", **made)
+        self.check_state(expected)
+        self.assertTrue(clip.exists())
+        for step in (0, 2, 3):
+            for number in (0, 1):
+                numpy.testing.assert_array_equal(self.made(step, number),
+                                                 self.made(step, number, output=plain))
+
+    def test_what_cannot_be_made(self):
+        for status, texts, options in (
+                (64, ("train.sample-prompts: found '", "expected train.sample-every"),
+                 {"train__sample_every": "off", "train__sample_prompts": self.large()}),
+                (66, ("train.sample-prompts: ", "none.txt"),
+                 {"train__sample_prompts": self.folder / "none.txt"}),
+                (69, ("train.sample-every: the clips that are made: ", "device.memory-limit"),
+                 {"train__sample_prompts": self.large(), "device__memory_limit": "200MiB"})):
+            with self.subTest(options=options):
+                self.check_refused(status, *texts, **self.MADE | options)
+                self.assertEqual(list(self.output.glob("*")), [])
+        options = self.options(**self.MADE, train__sample_prompts=self.large())
+        found = self.planned(options | {"output.path": self.output}, "--ranks", 2)
+        self.assertEqual(found["samples"]["clip"]["height"], 256)
+        self.assertGreater(*(max(rank["memory"]["peak"] for rank in plan["by_rank"])
+                             for plan in (found["samples"], found)))
+
+    def large(self):
+        path = self.folder / "large.jsonl"
+        path.write_text('{"prompt": "a red circle", "height": 256, "width": 256, "frames": 49}\n')
+        return path
+
+
 class UseTest(Training):
     def clip(self, *loras, **more):
         output = self.folder / f"of {len(list(self.folder.iterdir()))}"

@@ -178,7 +178,8 @@ TEST(Options, AreClassified) {
     const std::string section = name.substr(0, name.find('.'));
     EXPECT_TRUE((Names{"output", "restart", "parallel", "device", "trace"}).contains(section) ||
                 (Names{"sample.batch", "data.strict", "data.cache", "data.validation",
-                       "train.save-every", "train.validate-every"})
+                       "train.save-every", "train.validate-every", "train.sample-every",
+                       "train.sample-prompts", "train.sample-steps", "train.sample-guidance"})
                     .contains(name))
         << name;
   }

@@ -82,6 +82,23 @@ TEST_F(Output, IsResumedByAJobWithTheSameProduct) {
   });
 }
 
+TEST_F(Output, ReplaceRemovesClipsThatATrainingMade) {
+  on_rank_0([&] {
+    for (const Product product : {Product::training, Product::clips}) {
+      make_job({"metrics.h5", "samples/step-000000/job.h5", "samples/step-000000/clips/000000.h5",
+                "samples/step-000100/restart/000001.h5", "samples/step-000100/clips/mine.h5",
+                "samples/step-1/job.h5", "samples/mine"});
+      prepare(folder.path(), Existing::resume, Product::training);
+      EXPECT_TRUE(fs::exists(folder.path() / "samples/step-000000/clips/000000.h5"));
+      prepare(folder.path(), Existing::replace, product);
+      EXPECT_EQ(folder.listing(),
+                "samples/mine samples/step-000100/clips/mine.h5 samples/step-1/job.h5");
+      EXPECT_FALSE(fs::exists(folder.path() / "samples/step-000000"));
+      fs::remove_all(folder.path() / "samples");
+    }
+  });
+}
+
 TEST_F(Output, IsUsedByOneJobAtATime) {
   on_rank_0([&] {
     OutputFolder first = prepare(folder.path(), Existing::fail);
