@@ -118,6 +118,54 @@ class Numbers(Report):
         self.assertIsNone(self.training()["validation"])
         self.assertNotIn("validation", self.page())
 
+    def make_clips(self, steps, clips=2):
+        """Clips as train.sample-every makes them, another one after each step."""
+        for step in steps:
+            folder = self.out / "samples" / f"step-{step:06}"
+            prompts = [f"prompt {i} <b>" for i in range(clips)]
+            for i, prompt in enumerate(prompts):
+                support.write_clip(folder, i, support.moving_square(5, 16, 16, step + i), prompt,
+                                   seed=42 + i)
+            support.write_index(folder, [{"prompt": one, "seed": 42 + i}
+                                         for i, one in enumerate(prompts)], trace=False)
+
+    def test_clips_made_in_the_training(self):
+        self.steps(np.ones(20))
+        self.assertIsNone(self.training()["made"])
+        self.assertNotIn('id="made"', self.page())
+        self.make_clips((0, 10, 20))
+        (self.out / "samples" / "mine").mkdir()
+        found = self.training()["made"]
+        self.assertEqual(found["steps"], [0, 10, 20])
+        self.assertEqual([(one["step"], one["clip"], one["number"]) for one in found["items"]],
+                         [(step, clip, 2 * i + clip) for i, step in enumerate((0, 10, 20))
+                          for clip in (0, 1)])
+        last = found["items"][-1]
+        self.assertEqual((last["state"], last["prompt"], last["seed"], last["file"]), (
+            "complete", "prompt 1 <b>", 43, "samples/step-000020/clips/000001.h5"))
+        self.assertIn("3 times, after 0 to 20 steps", self.expect(0, self.out, "--text"))
+        page = self.page()
+        rows = re.findall('<article class="made">.*?</article>', page, re.S)
+        self.assertEqual(len(rows), 2)
+        for i, row in enumerate(rows):
+            self.assertIn(f'<p class="prompt">prompt {i} &lt;b&gt;</p>', row)
+            self.assertIn(f"seed {42 + i}", row)
+            self.assertEqual(re.findall("<figcaption>(.*?)</figcaption>", row),
+                             ["before the training", "after 10 steps", "after 20 steps"])
+            self.assertEqual(len(set(re.findall(r'(?:poster|img[^>]* src)="([^"]+)"', row))), 3)
+        # Of many steps the first, the last and six between; a damaged clip is named.
+        self.make_clips(range(1, 100), 1)
+        (self.out / "samples/step-000010/clips/000000.h5").write_bytes(b"x")
+        (self.out / "samples/step-000099/clips/000000.h5").write_bytes(b"x")
+        done = self.call(self.out)
+        self.assertEqual(done.returncode, 65)
+        self.assertEqual(done.stderr.count("\n"), 1, done.stderr)
+        self.assertIn("step-000099/clips/000000.h5: ", done.stderr)
+        page = (self.out / "report.html").read_text()
+        self.assertEqual(page.count("<figcaption>before the training"), 2)
+        self.assertIn("Those of 92 more steps are in the folder samples", page)
+        self.assertIn("not a readable HDF5 file", page)
+
     def test_lost_rows_and_values_that_are_not_finite(self):
         nan = np.nan
         loss = np.array([nan, nan, 1.0, 3.0, np.inf, nan] + [2.0] * 14)
@@ -165,6 +213,7 @@ class Numbers(Report):
             self.skipTest("jsonschema is not installed")
         schema = json.loads((TOOLS / "results/report/schema.json").read_text())
         support.write_training(self.out, 30)
+        self.make_clips((0, 30))
         jsonschema.validate(self.numbers(), schema)
         (self.out / "metrics.h5").unlink()
         shutil.rmtree(self.out / "cache")

@@ -123,6 +123,16 @@ def sample_files(folder):
             if path.stem.isdecimal() and path.stem == f"{int(path.stem):06}"}
 
 
+def sampled_of(folder):
+    """[(step, output folder of the job that made clips after it)] of a training, by step."""
+    found = []
+    for path in (folder / "samples").glob("step-*/job.h5"):
+        step = path.parent.name.removeprefix("step-")
+        if step.isdecimal() and step == f"{int(step):06}":
+            found.append((int(step), path.parent))
+    return sorted(found)
+
+
 def sample(path):
     """Prompt and video of an encoded sample. Raises Damaged."""
     with opened(path) as file:

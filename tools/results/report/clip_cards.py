@@ -56,21 +56,24 @@ def _cards(clips, media, folder):
             f'{rest}<p class="more scripted"><button type="button" id="more" hidden></button></p>')
 
 
-def _card(clip, media, playing, folder):
-    prompt = " ".join(str(clip.get("prompt", "")).split())
-    label = text(f"Clip {clip['clip']}: {prompt[:120]}")
+def picture(clip, media, playing, label):
+    """The video, or a picture of it."""
     pixels = (" pixels" if isinstance(clip.get("height"), int) and clip["height"] < SMALL else "")
     shape = (f' width="{clip["width"]}" height="{clip["height"]}"'
              if isinstance(clip.get("width"), int) else "")
-    picture = ""
     if media and media.video:
-        picture = (f'<video class="picture{pixels}" src="{text(media.video)}" '
-                   f'poster="{text(media.poster)}"{shape} loop muted playsinline controls '
-                   f'preload="none"{playing} aria-label="{label}"></video>')
-    elif media:
-        picture = (f'<img class="picture{pixels}" src="{text(media.poster)}"{shape} '
-                   f'alt="{label}" loading="lazy">')
-    facts = [f"seed {clip['seed']}" if "seed" in clip else "",
+        return (f'<video class="picture{pixels}" src="{text(media.video)}" '
+                f'poster="{text(media.poster)}"{shape} loop muted playsinline controls '
+                f'preload="none"{playing} aria-label="{label}"></video>')
+    if media:
+        return (f'<img class="picture{pixels}" src="{text(media.poster)}"{shape} '
+                f'alt="{label}" loading="lazy">')
+    return ""
+
+
+def facts(clip):
+    """Its settings in a line of HTML."""
+    found = [f"seed {clip['seed']}" if "seed" in clip else "",
              f"{clip['steps']} steps" if "steps" in clip else "",
              f"guidance {clip['guidance']:g}" if isinstance(clip.get("guidance"), float) else "",
              f"{clip['frames']}×{clip['height']}×{clip['width']}" if "height" in clip else "",
@@ -79,15 +82,22 @@ def _card(clip, media, playing, folder):
              f"from {clip['image']}" if "image" in clip else "",
              f"from {clip['video']}" if "video" in clip else "",
              f"strength {clip['strength']:g}" if isinstance(clip.get("strength"), float) else ""]
+    return " · ".join(text(fact) for fact in found if fact)
+
+
+def _card(clip, media, playing, folder):
+    prompt = " ".join(str(clip.get("prompt", "")).split())
+    label = text(f"Clip {clip['clip']}: {prompt[:120]}")
     file = quote(posixpath.normpath(f"{folder}/{clip['file']}"))
     negative = str(clip.get("negative_prompt") or "")
     download = (f'<a href="{text(media.video)}" download="clip-{clip["clip"]:06}.mp4">MP4</a> · '
                 if media and media.video and not media.video.startswith("data:") else
                 f'<a class="save scripted" download="clip-{clip["clip"]:06}.mp4">MP4</a>'
                 '<span class="scripted"> · </span>' if media and media.video else "")
-    return (f'<article class="card">{picture}<div class="words"><h3>{clip["clip"]}</h3>'
+    shown = picture(clip, media, playing, label)
+    return (f'<article class="card">{shown}<div class="words"><h3>{clip["clip"]}</h3>'
             f'<p class="prompt">{text(prompt) or "<em>no prompt</em>"}</p>'
             + (f'<p class="negative">not: {text(negative)}</p>' if negative else "")
-            + f'<p class="settings">{" · ".join(text(fact) for fact in facts if fact)}</p>'
+            + f'<p class="settings">{facts(clip)}</p>'
             f'<p class="files">{download}<a href="{text(file)}">HDF5</a>'
             "</p></div></article>")

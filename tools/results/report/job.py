@@ -12,8 +12,10 @@ from ..errors import fail
 from ..hdf5 import Damaged, attributes, dataset, opened, or_fail, present, read, text
 from ..index import Index
 from ..outputs import folder_of
+from ..training import sampled_of
 from .training import Training
 
+MOST_STEPS = 8  # of a training, whose clips are shown
 ALIVE = 60  # seconds: status.json is written every two; an older one is of a job that has ended
 # Settings of clips by their type.
 SETTINGS = {"prompt": str, "negative_prompt": str, "seed": int, "steps": int, "guidance": float,
@@ -32,8 +34,17 @@ class Clip:
     has_video: bool = False
 
 
+@dataclasses.dataclass
+class Made:
+    """A clip that a training has made (train.sample-every). The number of `clip` is one of all of
+    them; place: its number after `step` steps."""
+    step: int
+    place: int
+    clip: Clip
+
+
 class Job:
-    """`problems`: messages about files that are damaged or not there; `exit_status` fits them.
+    """`made`: of a training. `problems`: messages about files that are damaged or not there; `exit_status` fits them.
     `training`: None of a job that makes clips."""
 
     def __init__(self, out):
@@ -47,9 +58,10 @@ class Job:
         with or_fail(path):
             self.index = Index(path)
         self.options = self.index.options
-        self.clips = [self._clip(number) for number in self._numbers()]
+        self.clips = [self._clip(number) for number in _numbers(self.index)]
         self.now = self._now()
         self.training = Training(self) if self.index.is_training else None
+        self.made = self._made() if self.training else []
 
     def problem(self, path, error):
         self.problems.append(f"{path}: {error}")
@@ -63,16 +75,33 @@ class Job:
             return "running"
         return self.index.status or "unknown"
 
-    def _numbers(self):
-        return sorted({*self.index.clips, *range(len(self.index.requests))})
+    @property
+    def shown(self):
+        """All clips whose pictures the page shows."""
+        return self.clips + [one.clip for one in self.made]
 
-    def _clip(self, number):
-        state, reason = self.index.states.get(number, ("missing", ""))
-        clip = Clip(number, self.folder / "clips" / f"{number:06}.h5", state, reason)
-        if number < len(self.index.requests):
-            request = self.index.requests[number]
+    def _made(self):
+        found = []
+        for step, folder in few(sampled_of(self.folder)):
+            try:
+                index = Index(folder / "job.h5")
+            except Damaged as error:
+                self.problem(folder / "job.h5", error)
+                continue
+            for place in _numbers(index):
+                clip = self._clip(place, index, folder)
+                clip.number = len(found)
+                found.append(Made(step, place, clip))
+        return found
+
+    def _clip(self, number, index=None, folder=None):
+        index, folder = index or self.index, folder or self.folder
+        state, reason = index.states.get(number, ("missing", ""))
+        clip = Clip(number, folder / "clips" / f"{number:06}.h5", state, reason)
+        if number < len(index.requests):
+            request = index.requests[number]
             clip.settings.update(request | _settings(request))
-        if number not in self.index.listed:
+        if number not in index.listed:
             return clip  # a file of this name would be another job's
         if not clip.path.exists():
             if state == "complete":
@@ -97,7 +126,7 @@ class Job:
 
     def check_clips(self):
         """Notes clips of which a frame cannot be read."""
-        for clip in self.clips:
+        for clip in self.shown:
             if clip.has_video:
                 try:
                     with opened(clip.path) as file:
@@ -123,6 +152,16 @@ class Job:
         except (OSError, ValueError, KeyError, OverflowError, TypeError, AttributeError) as error:
             self.problem(path, f"not a status.json of reelmesh: {error}")
             return None
+
+
+def few(items):
+    """The first, the last, and up to six between."""
+    count = min(MOST_STEPS, len(items))
+    return [items[round(i * (len(items) - 1) / max(1, count - 1))] for i in range(count)]
+
+
+def _numbers(index):
+    return sorted({*index.clips, *range(len(index.requests))})
 
 
 def _settings(found):

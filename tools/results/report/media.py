@@ -69,7 +69,7 @@ def remove_earlier(folder):
 def make(job, page):
     """Media by number of the clip. Clips that turn out to be damaged are noted in the job. Exits
     with status 73 if files cannot be written."""
-    clips = [clip for clip in job.clips if clip.state == "complete" and clip.has_video]
+    clips = [clip for clip in job.shown if clip.state == "complete" and clip.has_video]
     if not clips:
         remove_earlier(folder_of(page))
         return {}

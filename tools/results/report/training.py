@@ -94,7 +94,16 @@ class Training:
                 "total": total},
             "clips_per_hour": 3600 * batch * len(seconds) / total if batch and total else None,
             "seconds_left": left * median if left is not None and median is not None else None,
-            "lora": self._lora()}
+            "lora": self._lora(), "made": self._made()}
+
+    def _made(self):
+        steps = [step for step, _ in training.sampled_of(self._job.folder)]
+        if not steps:
+            return None
+        return {"steps": steps, "items": [
+            {**one.clip.settings, "step": one.step, "clip": one.place, "number": one.clip.number,
+             "state": one.clip.state, "reason": one.clip.reason,
+             "file": str(one.clip.path.relative_to(self._job.folder))} for one in self._job.made]}
 
     def _by_quarter(self):
         if self.samples is None or not self.steps:

@@ -1,16 +1,19 @@
 """The parts of the page that show a training: its curves, what is trained, its samples."""
 import numpy as np
 
-from . import charts, colours
+from . import charts, clip_cards, colours
 from .markup import table, text
 from .training import MAX_SAMPLES
 from .training_words import in_words
 from .units import number, plain, plural, seconds
 
 
-def of(found, training):
-    """Parts of the page: (identifier, title, HTML). found: numbers of the training."""
+def of(found, training, media):
+    """Parts of the page: (identifier, title, HTML). found: numbers of the training; media: of the
+    clips that it made, by their numbers."""
     parts = [("training", "Training", _curves(found, training) + _facts(found))]
+    if found["made"] is not None:
+        parts.append(("made", "Clips made in the training", _made(found["made"], media)))
     if found["samples"] is not None:
         parts.append(("samples", "Samples", _samples(found["samples"])))
     return parts
@@ -106,6 +109,34 @@ def _facts(found):
     rows = [[text(name), text(value)] for name, value in in_words(found)]
     return table("Training", [("", "text"), ("", "text")], rows, wide=False).replace(
         "<table>", '<table class="pairs">')
+
+
+def _made(made, media):
+    """Of each prompt its clips before, during and after the training, side by side."""
+    rows = {}
+    for one in made["items"]:
+        rows.setdefault(one["clip"], []).append(one)
+    playing = " autoplay" if len(made["items"]) <= clip_cards.PLAYING else ""
+    left = len(made["steps"]) - len({one["step"] for one in made["items"]})
+    more = (f'<p class="about">Those of {plural(left, "more step")} are in the folder samples.</p>'
+            if left > 0 else "")
+    return "".join(_made_row(clips, media, playing) for clips in rows.values()) + more
+
+
+def _made_row(clips, media, playing):
+    known = next((one for one in clips if one["state"] == "complete"), clips[0])
+    prompt = " ".join(str(known.get("prompt", "")).split())
+    figures = []
+    for one in clips:
+        when = f'after {plural(one["step"], "step")}' if one["step"] else "before the training"
+        shown = clip_cards.picture(one, media.get(one["number"]), playing,
+                                   text(f"{when}: {prompt[:120]}"))
+        lacking = one["reason"] or one["state"] if one["state"] != "complete" else "no video"
+        figures.append(f'<figure>{shown or f"""<p class="empty">{text(lacking)}</p>"""}'
+                       f"<figcaption>{text(when)}</figcaption></figure>")
+    return (f'<article class="made"><p class="prompt">{text(prompt) or "<em>no prompt</em>"}</p>'
+            f'<p class="settings">{clip_cards.facts(known)}</p>'
+            f'<div class="films">{"".join(figures)}</div></article>')
 
 
 def _samples(samples):

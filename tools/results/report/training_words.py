@@ -46,6 +46,11 @@ def in_words(found):
         epochs = ("" if found["epochs"] is None else
                   f', each used {plain(found["epochs"])} times on average')
         yield "samples", f'{number(samples["count"])} encoded{epochs}'
+    if found["made"] is not None:
+        steps = found["made"]["steps"]
+        yield "clips made", (f'after {number(steps[0])} steps' if len(steps) == 1 else
+                             f'{plural(len(steps), "time")}, after {number(steps[0])} to '
+                             f'{number(steps[-1])} steps')
     if found["method"] == "full":
         yield "trained", "all weights of the transformer"
         yield "file", (f'{lora["file"]}, {size(lora["bytes"])}' if lora["file"] else
