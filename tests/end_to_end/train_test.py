@@ -550,18 +550,29 @@ class RefusalTest(Training):
 class SamplesTest(Training):
     """Clips that are made while a training goes on."""
 
-    MADE = {"train__sample_every": 2, "train__sample_steps": 3}
+    MADE = {"train__sample_every": 2, "train__sample_steps": 10}
+    plain = None  # values and state of a training without them
 
     def options(self, **more):
         return super().options(**{"train__steps": 3, "data__cache": self.shared / "cache"} | more)
 
+    def setUp(self):
+        super().setUp()
+        self.reference = self.shared / "made"
+        if SamplesTest.plain is None:
+            self.output = self.folder / "plain"
+            self.check_trained()
+            SamplesTest.plain = values_of(self.output), self.state()
+            self.check_trained(2, output__path=self.reference, **self.MADE)
+            self.output = self.folder / "output"
+
     def made(self, step, clip=0, name="latents", output=None):
         return read_clip((output or self.output) / "samples" / f"step-{step:06}", clip)[name]
 
-    def check_state(self, expected):
+    def check_state(self):
         """As of a training without such clips: metrics, what is trained, and the state."""
-        self.check_same(self.output, expected[0])
-        for name, values in expected[1].items():
+        self.check_same(self.output, self.plain[0])
+        for name, values in self.plain[1].items():
             self.assertEqual(self.state()[name].tobytes(), values.tobytes(), name)
 
     def state(self):
@@ -569,30 +580,20 @@ class SamplesTest(Training):
             return {name: array[()] for name, array in file.items()} | {"step": numpy.int64(
                 file.attrs["step"])}
 
-    def trained(self, **more):
-        self.output = self.folder / "plain"
-        self.check_trained(**more)
-        return values_of(self.output), self.state()
-
-    def steps_made(self):
-        return sorted(path.name for path in (self.output / "samples").iterdir())
-
     def test_are_those_of_run(self):
-        expected = self.trained()
-        lora = self.output / "lora"
-        self.output = self.folder / "made"
-        self.check_trained(2, **self.MADE)
-        self.check_state(expected)
-        self.assertEqual(self.steps_made(), ["step-000000", "step-000002", "step-000003"])
+        self.output = self.reference
+        self.check_state()
+        self.assertEqual(sorted(path.name for path in (self.output / "samples").iterdir()),
+                         ["step-000000", "step-000002", "step-000003"])
         self.assertEqual(list(self.output.glob("**/.*")), [])
         for step in (0, 2, 3):
             folder = self.output / "samples" / f"step-{step:06}"
             self.assertEqual(job_status(folder), "complete")
             self.assertEqual(len(list((folder / "clips").iterdir())), 2)
         self.assertFalse(numpy.array_equal(self.made(0), self.made(3)))
-        clips = {"model.path": MODEL, "prompt.text": self.captions[:2], "sample.steps": 3,
+        clips = {"model.path": MODEL, "prompt.text": self.captions[:2], "sample.steps": 10,
                  "sample.seed": 42}
-        for step, more in ((0, {}), (3, {"model.lora": lora})):
+        for step, more in ((0, {}), (3, {"model.lora": self.output / "lora"})):
             output = self.folder / f"run {step}"
             self.make(clips | {"output.path": output} | more)
             for clip in (0, 1):
@@ -611,7 +612,7 @@ class SamplesTest(Training):
         video = self.made(3, 1, "video")
         lost.unlink()
         self.check_trained(output__if_exists="resume", **self.MADE)
-        self.check_state(expected)
+        self.check_state()
         numpy.testing.assert_array_equal(self.made(3, 1, "video"), video)
         now = state_of(self.output / "samples")
         kept = [path for path in before if path.suffix == ".h5" and path.parent.name == "clips"
@@ -634,18 +635,13 @@ class SamplesTest(Training):
         self.assertFalse(numpy.array_equal(self.made(0), self.made(3)))
 
     def test_goes_on_after_a_stop_and_a_kill(self):
-        made = self.MADE | {"train__sample_steps": 20}
-        expected = self.trained(**made)
-        plain = self.output
-        self.output = self.folder / "output"
-        clip = self.output / "samples/step-000002/clips/000000.h5"
         for step, ranks, disturbance, stops in (
                 (0, 1, lambda job, ranks: job.send_signal(signal.SIGUSR1), True),
                 (2, 2, lambda job, ranks: os.kill(ranks[1], signal.SIGKILL), False),
                 (3, 2, lambda job, ranks: os.kill(ranks[1], signal.SIGTERM), True)):
             folder = self.output / "samples" / f"step-{step:06}"
             resume = {"output__if_exists": "resume"} if step else {}
-            outcome = self.disturb(ranks, disturbance, self.options(**made | resume),
+            outcome = self.disturb(ranks, disturbance, self.options(**self.MADE | resume),
                                    (folder / "job.h5").exists)
             self.assertEqual(outcome.status == STOPPED, stops, outcome)
             self.assertNotEqual(outcome.status, 0, outcome)
@@ -657,13 +653,12 @@ class SamplesTest(Training):
                 self.assertEqual(len(said), 1, outcome)
                 self.assertIn(f"{step} of 3 steps are done and saved", said[0])
                 self.assertNotEqual(job_status(folder), "complete")
-        self.check_trained(output__if_exists="resume", **made)
-        self.check_state(expected)
-        self.assertTrue(clip.exists())
+        self.check_trained(output__if_exists="resume", **self.MADE)
+        self.check_state()
         for step in (0, 2, 3):
             for number in (0, 1):
                 numpy.testing.assert_array_equal(self.made(step, number),
-                                                 self.made(step, number, output=plain))
+                                                 self.made(step, number, output=self.reference))
 
     def test_what_cannot_be_made(self):
         for status, texts, options in (
