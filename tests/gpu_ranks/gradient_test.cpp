@@ -57,9 +57,10 @@ TEST_P(GradientsOnGpu, HaveTheSameBitsIn16Bits) {
 
 TEST_P(GradientsOnGpu, OfOpenSoraEqualItsCodeOnEveryLayout) {
   const int ranks = world.size();
-  const OpenSoraGradientCase noise("v1_0.odd"), flow("v1_2.odd");
+  const OpenSoraGradientCase noise("v1_0.first"), flow("v1_2.odd");
   const CaseGradient first = gradient_of(noise, {.group = self, .device = device});
   expect_reference(first, noise);
+  if (ranks == 1) return;
   expect_same(first, gradient_of(noise, {.group = world, .device = device, .frame_parts = ranks}),
               "frames");
   OpenSoraRun run{.group = self, .device = device, .dtype = DType::bfloat16};
