@@ -5,6 +5,7 @@
 
 #include "models/cogvideox/transformer.hpp"
 #include "ops/norm_backward.hpp"
+#include "ops/pointwise.hpp"
 #include "ops/token_products.hpp"
 
 namespace reelmesh {
@@ -113,9 +114,7 @@ void WeightGradients::modulation(const std::string& module, const Tensor& time, 
   const Tensor row = table.reshape({1, table.numel()});
   const Tensor of_time =
       backward.with_all_rows(row.to(time.dtype()).on(device_)).on(host_).to(DType::float32);
-  for (std::int64_t i = 0; i < of_time_.numel() && !host_.only_shapes; ++i) {
-    of_time_.data<float>()[i] += of_time.data<float>()[i];
-  }
+  ops::add(of_time_, of_time.reshape(of_time_.shape()));
   row_by_outputs(module, time.on(host_).to(DType::float32), row);
 }
 

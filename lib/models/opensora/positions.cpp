@@ -49,7 +49,7 @@ Positions axis_positions(const STDiTConfig& config, const Shape& grid, std::int6
 }  // namespace
 
 Tensor number_embedding(double number, Device host) {
-  constexpr std::int64_t half = 128;
+  constexpr std::int64_t half = number_channels / 2;
   Tensor out = Tensor::empty({1, 2 * half}, DType::float32, host);
   if (host.only_shapes) return out;
   for (std::int64_t k = 0; k < half; ++k) {

@@ -7,8 +7,9 @@
 
 namespace reelmesh {
 
-/// Sinusoidal embedding of a number (timestep, frames per second): float32 [1, 256], cosines
-/// before sines. (Open-Sora's TimestepEmbedder)
+inline constexpr std::int64_t number_channels = 256;
+/// Sinusoidal embedding of a number (timestep, frames per second): float32 [1, number_channels],
+/// cosines before sines. (Open-Sora's TimestepEmbedder)
 Tensor number_embedding(double number, Device host = {});
 
 /// Table of positions within a frame: float32 [row, column, channels] for the rows and columns of

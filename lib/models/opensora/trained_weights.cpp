@@ -1,9 +1,9 @@
 #include "models/opensora/trained_weights.hpp"
 
+#include "models/opensora/positions.hpp"
+
 namespace reelmesh {
 namespace {
-
-constexpr std::int64_t sinusoid = 256;
 
 void add_attention(TrainedWeights& weights, const std::string& name, const STDiTConfig& c) {
   weights.add_linear(name + ".qkv", c.hidden, 3 * c.hidden, true);
@@ -44,10 +44,10 @@ TrainedWeights trained_weights(const STDiTConfig& c) {
   }
   weights.add_linear("y_embedder.y_proj.fc1", c.text_channels, d, true);
   weights.add_linear("y_embedder.y_proj.fc2", d, d, true);
-  weights.add_linear("t_embedder.mlp.0", sinusoid, d, true);
+  weights.add_linear("t_embedder.mlp.0", number_channels, d, true);
   weights.add_linear("t_embedder.mlp.2", d, d, true);
   if (v3) {
-    weights.add_linear("fps_embedder.mlp.0", sinusoid, d, true);
+    weights.add_linear("fps_embedder.mlp.0", number_channels, d, true);
     weights.add_linear("fps_embedder.mlp.2", d, d, true);
   }
   weights.add_linear("t_block.1", d, 6 * d, true);

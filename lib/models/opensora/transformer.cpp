@@ -10,16 +10,6 @@
 #include "ops/norm_backward.hpp"
 
 namespace reelmesh {
-namespace {
-
-Tensor sum(const Tensor& a, const Tensor& b) {
-  Tensor out = a.clone();
-  ops::add(out, b);
-  return out;
-}
-
-}  // namespace
-
 Shape whole_patches(const Shape& latents, const ops::Patch& patch) {
   const auto enlarged = [](std::int64_t n, std::int64_t multiple) {
     return (n + multiple - 1) / multiple * multiple;
@@ -152,12 +142,22 @@ void STDiT::feed_forward(const Block& block, const STDiTPlacement& placement, co
   ops::add_gated(x, block.down(hidden, ops::Activation::none, all), table, mlp_gate);
 }
 
+// x [clip · token, branch, channel], positions cut, with the temporal position table of v1.
+Tensor STDiT::with_times(const STDiTPlacement& placement, const Tensor& x) const {
+  const Shape& mine = placement.position_cut_extents_;
+  Tensor timed = x.clone();
+  for (const Tensor& clip : split_rows(timed, placement.clips())) {
+    Tensor frames = clip.reshape({mine[0], mine[1] * x.shape(1), config_.hidden});
+    ops::add_table(frames, placement.times_);
+  }
+  return timed;
+}
+
 // in: [clip · token, branch, channel], frames cut; overwritten. → the same shape and cut.
 Tensor STDiT::run_pair(std::size_t index, const STDiTPlacement& placement, Tensor& in,
                        std::span<const STDiTContext> contexts, const Tensor& time) const {
   const auto& [spatial, temporal] = pairs_[index];
-  const Shape whole{1, 6 * config_.hidden};
-  const Tensor table = sum(spatial.table.reshape(whole), time);
+  const Tensor table = block_table(spatial, time);
   const Tensor within = within_frames(spatial.attention, placement,
                                       modulated(in, table, attention_shift, attention_scale));
   ops::add_gated(in, within, table, attention_gate);
@@ -166,7 +166,7 @@ Tensor STDiT::run_pair(std::size_t index, const STDiTPlacement& placement, Tenso
   if (config_.kind == STDiTConfig::Kind::v3) {
     attend_to_text(spatial, placement, contexts, 2 * index, x);
     feed_forward(spatial, placement, table, x);
-    const Tensor second = sum(temporal.table.reshape(whole), time);
+    const Tensor second = block_table(temporal, time);
     const Tensor along = along_time(temporal.attention, placement,
                                     modulated(x, second, attention_shift, attention_scale));
     ops::add_gated(x, along, second, attention_gate);
@@ -175,15 +175,7 @@ Tensor STDiT::run_pair(std::size_t index, const STDiTPlacement& placement, Tenso
   } else {
     // v1's temporal attention reads the stream itself, without norm or modulation. Only the first
     // block adds the temporal position table.
-    Tensor timed = x;
-    if (index == 0) {
-      timed = x.clone();
-      const Shape& mine = placement.position_cut_extents_;
-      for (const Tensor& clip : split_rows(timed, placement.clips())) {
-        Tensor frames = clip.reshape({mine[0], mine[1] * x.shape(1), config_.hidden});
-        ops::add_table(frames, placement.times_);
-      }
-    }
+    const Tensor timed = index == 0 ? with_times(placement, x) : x;
     ops::add_gated(x, along_time(temporal.attention, placement, timed), table, attention_gate);
     attend_to_text(spatial, placement, contexts, index, x);
     feed_forward(spatial, placement, table, x);
@@ -270,6 +262,23 @@ Tensor STDiT::block_time(const Tensor& time) const {
   return time_block_.with_all_rows(ops::silu(time));
 }
 
+// The modulation table of a block, [1, 6 · channel]. time: from block_time().
+Tensor STDiT::block_table(const Block& block, const Tensor& time) const {
+  Tensor table = block.table.reshape({1, table_chunks * config_.hidden}).clone();
+  ops::add(table, time);
+  return table;
+}
+
+// That of the last layer, [1, 2 · channel]. time: from time_embedding().
+Tensor STDiT::output_table(const Tensor& time) const {
+  Tensor table = out_table_.clone();
+  for (std::int64_t chunk = 0; chunk < 2; ++chunk) {
+    Tensor row = table.rows(chunk, 1);
+    ops::add(row, time);
+  }
+  return table.reshape({1, 2 * config_.hidden});
+}
+
 // The tokens of each clip with their spatial positions → [clip · token, copy, channel], frames cut.
 Tensor STDiT::embed_tokens(const STDiTPlacement& placement, std::span<const Tensor> latents,
                            std::int64_t copies) const {
@@ -294,7 +303,7 @@ Tensor STDiT::embed_tokens(const STDiTPlacement& placement, std::span<const Tens
 // What the first block's attention gets, [token, 1, channel]: both branches begin with the same.
 Tensor STDiT::first_input(const STDiTPlacement& placement, const StepInput& step) const {
   const Tensor time = block_time(time_embedding(placement, step.time));
-  const Tensor table = sum(pairs_.front().spatial.table.reshape({1, 6 * config_.hidden}), time);
+  const Tensor table = block_table(pairs_.front().spatial, time);
   return modulated(embed_tokens(placement, {&step.latents, 1}, 1), table, attention_shift,
                    attention_scale);
 }
@@ -322,7 +331,7 @@ std::vector<STDiT::Predictions> STDiT::operator()(const STDiTPlacement& placemen
                                                   std::span<const STDiTContext> contexts,
                                                   const Tensor& sinusoid, Blocks blocks,
                                                   Tensor residual) const {
-  const std::int64_t d = config_.hidden, clips = placement.clips();
+  const std::int64_t clips = placement.clips();
   expect(std::ssize(latents) == clips && std::ssize(contexts) == clips,
          "{} latents and {} texts for {} clips", latents.size(), contexts.size(), clips);
   const Tensor time = time_embedding(placement, sinusoid), of_blocks = block_time(time);
@@ -335,13 +344,8 @@ std::vector<STDiT::Predictions> STDiT::operator()(const STDiTPlacement& placemen
     x = run_pair(i, placement, x, contexts, of_blocks);
   }
   after_blocks(blocks, x, residual);
-  Tensor table = out_table_.clone();
-  for (std::int64_t chunk = 0; chunk < 2; ++chunk) {
-    Tensor row = table.rows(chunk, 1);
-    ops::add(row, time);
-  }
-  const Tensor features = out_(modulated(x, table.reshape({1, 2 * d}), 0, 1), ops::Activation::none,
-                               placement.all_tokens());
+  const Tensor features =
+      out_(modulated(x, output_table(time), 0, 1), ops::Activation::none, placement.all_tokens());
   const Shape& box = latents.front().shape();
   const Shape filled = whole_patches(box, config_.patch);
   const Shape extents{filled[0], config_.out_channels(), filled[2], filled[3]};

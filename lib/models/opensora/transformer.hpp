@@ -120,6 +120,8 @@ class STDiT final : public Denoiser {
 
   Tensor time_embedding(const STDiTPlacement& placement, const Tensor& sinusoid) const;
   Tensor block_time(const Tensor& time) const;
+  Tensor block_table(const Block& block, const Tensor& time) const;
+  Tensor output_table(const Tensor& time) const;
   Tensor embed_tokens(const STDiTPlacement& placement, std::span<const Tensor> latents,
                       std::int64_t copies) const;
   Tensor first_input(const STDiTPlacement& placement, const StepInput& step) const;
@@ -128,6 +130,7 @@ class STDiT final : public Denoiser {
   Tensor within_frames(const Attention& layer, const STDiTPlacement& placement,
                        const Tensor& x) const;
   Tensor along_time(const Attention& layer, const STDiTPlacement& placement, const Tensor& x) const;
+  Tensor with_times(const STDiTPlacement& placement, const Tensor& x) const;
   void attend_to_text(const Block& block, const STDiTPlacement& placement,
                       std::span<const STDiTContext> contexts, std::size_t keys_values,
                       Tensor& x) const;

@@ -15,12 +15,6 @@
 namespace reelmesh {
 namespace {
 
-Tensor sum(const Tensor& a, const Tensor& b) {
-  Tensor out = a.clone();
-  ops::add(out, b);
-  return out;
-}
-
 // x [row, channel · pixel], channels first → the order of the checkpoint's last layer.
 Tensor channels_last(const Tensor& x, std::int64_t channels) {
   Tensor out = Tensor::empty(x.shape(), x.dtype(), x.device());
@@ -30,13 +24,6 @@ Tensor channels_last(const Tensor& x, std::int64_t channels) {
     out.data<float>()[row * features + f % pixels * channels + f / pixels] = x.data<float>()[i];
   }
   return out;
-}
-
-// x += y, float32 on the host.
-void add_on_host(Tensor& x, const Tensor& y) {
-  for (std::int64_t i = 0; i < x.numel() && !x.device().only_shapes; ++i) {
-    x.data<float>()[i] += y.data<float>()[i];
-  }
 }
 
 }  // namespace
@@ -88,6 +75,11 @@ class STDiTGradients final : public Trainable::Prepared {
   bool v3() const { return model_.config_.kind == STDiTConfig::Kind::v3; }
   Tensor stream(const Tensor& rows) const { return rows.reshape({rows.shape(0), 1, hidden()}); }
   Tensor product(const ops::Linear& layer, const Tensor& x) const { return layer(x, none, all()); }
+  // Into how many sequences attention's tokens are divided: along time positions are batch items.
+  std::int64_t sequences(const Sequences& how) const {
+    const std::int64_t frames = to_heads_ ? placement_.in_heads_[0] : placement_.frames();
+    return how.in_time ? 1 : std::max<std::int64_t>(frames, 1);
+  }
   Sequences in_space() const { return {false, frames_, {}, {}}; }
   Sequences in_time() const {
     return {true, positions_, placement_.rotation_.cosines, placement_.rotation_.sines};
@@ -113,7 +105,6 @@ class STDiTGradients final : public Trainable::Prepared {
   TextAttention attend_to_text_again(const Attention& layer, const Caption& caption,
                                      std::size_t index, Tensor& x) const;
   Mlp mlp_again(const Block& block, const Tensor& table, Tensor& x) const;
-  Tensor with_times(const Tensor& x) const;
 
   void pair_backward(std::size_t index, Tensor in, const Caption& caption, const Tensor& time,
                      Tensor& dx);
@@ -217,12 +208,7 @@ STDiTGradients::Predicted STDiTGradients::predict(const TrainingSample& sample, 
                                                   const Tensor& x) {
   const STDiTConfig& c = model_.config_;
   Predicted result;
-  result.table = model_.out_table_.clone();
-  for (std::int64_t chunk = 0; chunk < 2; ++chunk) {
-    Tensor row = result.table.rows(chunk, 1);
-    ops::add(row, time);
-  }
-  result.table = result.table.reshape({1, 2 * c.hidden});
+  result.table = model_.output_table(time);
   result.modulated = model_.modulated(x, result.table, 0, 1);
   const Tensor features = product(model_.out_, result.modulated);
   const Shape& box = sample.latents.shape();
@@ -292,17 +278,17 @@ void STDiTGradients::modulation_backward(const TokenColumns& tokens, const Tenso
   const Tensor normed =
       tokens.to_columns(as_rows(ops::layer_norm(x, model_.ones_, model_.zeros_, STDiT::norm_eps)));
   Tensor of_shift = sums.rows(shift, 1), of_scale = sums.rows(shift + 1, 1);
-  add_on_host(of_shift, row_sum(ops::token_sums(of_norm, {}, 0).on(host_)));
-  add_on_host(of_scale, row_sum(ops::token_sums(of_norm, normed, 0).on(host_)));
+  ops::add(of_shift, row_sum(ops::token_sums(of_norm, {}, 0).on(host_)));
+  ops::add(of_scale, row_sum(ops::token_sums(of_norm, normed, 0).on(host_)));
   ops::layer_norm_backward(x, model_.ones_, STDiT::norm_eps, {table, shift, shift + 1, {}}, d, dx);
 }
 
 void STDiTGradients::gate_backward(const TokenColumns& tokens, const Tensor& change,
                                    const Tensor& dx, int gate) {
   Tensor of_gate = of_block_.rows(gate, 1);
-  add_on_host(of_gate, row_sum(ops::token_sums(tokens.to_columns(as_rows(dx)),
-                                               tokens.to_columns(as_rows(change)), 0)
-                                   .on(host_)));
+  ops::add(of_gate, row_sum(ops::token_sums(tokens.to_columns(as_rows(dx)),
+                                            tokens.to_columns(as_rows(change)), 0)
+                                .on(host_)));
 }
 
 Tensor STDiTGradients::exchanged(const std::optional<Exchange>& exchange, const Tensor& x,
@@ -348,18 +334,17 @@ STDiTGradients::SelfAttention STDiTGradients::attend_again(const Attention& laye
     ops::normalise_and_rotate(part.q, layer.query_norm, how.cosines, how.sines);
     ops::normalise_and_rotate(part.k, layer.key_norm, how.cosines, how.sines);
   }
-  const auto sequences = [&](const Tensor& own) {
+  const auto of_sequences = [&](const Tensor& own) {
     const Tensor rows = own.reshape({x.shape(0), d});
     if (how.in_time) return rows.reshape({cut[0], cut[1], d / channels, channels});
     const Tensor whole = whole_frames(rows);
     return whole.reshape({whole.shape(0), 1, whole.shape(1) / channels, channels});
   };
-  part.q = sequences(part.q);
-  part.k = sequences(part.k);
-  part.v = sequences(column_range(keys_values, {d, d}));
-  const std::int64_t frames = to_heads_ ? placement_.in_heads_[0] : placement_.frames();
+  part.q = of_sequences(part.q);
+  part.k = of_sequences(part.k);
+  part.v = of_sequences(column_range(keys_values, {d, d}));
   part.forward = ops::attention_forward(part.q, part.k, part.v, model_.scale_, model_.numerics_,
-                                        how.in_time ? 1 : std::max<std::int64_t>(frames, 1));
+                                        sequences(how));
   const Tensor& out = part.forward.out;
   part.attended =
       stream(how.in_time ? out.reshape({x.shape(0), d})
@@ -401,15 +386,6 @@ STDiTGradients::Mlp STDiTGradients::mlp_again(const Block& block, const Tensor& 
   return part;
 }
 
-// x with the temporal position table of release 1.0.
-Tensor STDiTGradients::with_times(const Tensor& x) const {
-  const Shape& cut = placement_.position_cut_extents_;
-  Tensor timed = x.clone();
-  Tensor frames = timed.reshape({cut[0], cut[1], hidden()});
-  ops::add_table(frames, placement_.times_);
-  return timed;
-}
-
 Tensor STDiTGradients::self_attention_backward(const std::string& name, const Attention& layer,
                                                const Sequences& how, const SelfAttention& part,
                                                const Tensor& table, Tensor& dx) {
@@ -422,10 +398,8 @@ Tensor STDiTGradients::self_attention_backward(const std::string& name, const At
   const Tensor d_attended = as_rows(product(layer.backward.out, d_change));
   const Tensor d_out =
       (how.in_time ? d_attended : whole_frames(d_attended)).reshape(part.q.shape());
-  const std::int64_t frames = to_heads_ ? placement_.in_heads_[0] : placement_.frames();
   const ops::AttentionGradients of_whole = ops::attention_backward(
-      part.q, part.k, part.v, part.forward, d_out, model_.scale_, model_.numerics_,
-      how.in_time ? 1 : std::max<std::int64_t>(frames, 1));
+      part.q, part.k, part.v, part.forward, d_out, model_.scale_, model_.numerics_, sequences(how));
   const auto own = [&](const Tensor& x) {
     if (how.in_time) return x.reshape({rows, d});
     return own_tokens(x.reshape({x.shape(0), x.shape(2) * x.shape(3)}));
@@ -504,7 +478,7 @@ void STDiTGradients::mlp_backward(const std::string& name, const Block& block, c
 
 void STDiTGradients::finish_block(const std::string& block) {
   weights_.take(block + ".scale_shift_table", of_block_.clone());
-  add_on_host(of_blocks_, of_block_);
+  ops::add(of_blocks_, of_block_);
   if (!host_.only_shapes) std::ranges::fill(of_block_.span<float>(), 0.0F);
 }
 
@@ -513,7 +487,6 @@ void STDiTGradients::finish_block(const std::string& block) {
 void STDiTGradients::pair_backward(std::size_t index, Tensor in, const Caption& caption,
                                    const Tensor& time, Tensor& dx) {
   const auto& [spatial, temporal] = model_.pairs_[index];
-  const Shape whole{1, table_chunks * hidden()};
   const auto modulated = [&](const Tensor& x, const Tensor& table) {
     return model_.modulated(x, table, attention_shift, attention_scale);
   };
@@ -522,7 +495,7 @@ void STDiTGradients::pair_backward(std::size_t index, Tensor in, const Caption& 
     const Tensor d = self_attention_backward(name, block.attention, how, part, table, dx);
     modulation_backward(how.tokens, part.x, d, table, attention_shift, of_block_, dx);
   };
-  const Tensor table = sum(spatial.table.reshape(whole), time);
+  const Tensor table = model_.block_table(spatial, time);
   const SelfAttention within =
       attend_again(spatial.attention, in_space(), in, modulated(in, table));
   ops::add_gated(in, within.change, table, attention_gate);
@@ -530,7 +503,7 @@ void STDiTGradients::pair_backward(std::size_t index, Tensor in, const Caption& 
   if (v3()) {
     const std::string first = fmt::format("spatial_blocks.{}", index);
     const std::string second = fmt::format("temporal_blocks.{}", index);
-    const Tensor later = sum(temporal.table.reshape(whole), time);
+    const Tensor later = model_.block_table(temporal, time);
     const TextAttention text1 = attend_to_text_again(spatial.text, caption, 2 * index, x);
     const Mlp mlp1 = mlp_again(spatial, table, x);
     const SelfAttention along = attend_again(temporal.attention, in_time(), x, modulated(x, later));
@@ -551,8 +524,8 @@ void STDiTGradients::pair_backward(std::size_t index, Tensor in, const Caption& 
     return;
   }
   const std::string name = fmt::format("blocks.{}", index);
-  const SelfAttention along =
-      attend_again(temporal.attention, in_time(), x, index == 0 ? with_times(x) : x.clone());
+  const SelfAttention along = attend_again(
+      temporal.attention, in_time(), x, index == 0 ? model_.with_times(placement_, x) : x.clone());
   ops::add_gated(x, along.change, table, attention_gate);
   const TextAttention text = attend_to_text_again(spatial.text, caption, index, x);
   const Mlp mlp = mlp_again(spatial, table, x);
@@ -597,7 +570,7 @@ void STDiTGradients::finish(const TrainingSample& sample, const Caption& caption
   weights_.row_by_outputs("t_block.1", numbers(ops::silu(time)), tables);
   const Tensor of_activated =
       numbers(model_.time_block_backward_.with_all_rows(tables.to(model_.dtype_).on(device)));
-  add_on_host(of_time_, through_silu(of_activated, numbers(time)));
+  ops::add(of_time_, through_silu(of_activated, numbers(time)));
   embedder_gradients("t_embedder", sinusoid, model_.time1_, model_.time2_backward_, of_time_);
   if (v3()) {
     embedder_gradients("fps_embedder", placement_.fps_.to(model_.dtype_), model_.fps1_,

@@ -195,7 +195,7 @@ STDiT::STDiT(const Checkpoint& weights, const STDiTConfig& c, DType dtype,
       scale_(1.0F / std::sqrt(static_cast<float>(c.head_channels()))),
       ones_(Tensor::empty({c.hidden}, DType::float32, device_.host())),
       zeros_(Tensor::zeros({c.hidden}, DType::float32, device_)) {
-  const std::int64_t d = c.hidden, sinusoid = 256;
+  const std::int64_t d = c.hidden;
   if (!device_.only_shapes) std::ranges::fill(ones_.span<float>(), 1.0F);
   ones_ = ones_.on(device_);
   const bool v3 = c.kind == STDiTConfig::Kind::v3;
@@ -207,10 +207,10 @@ STDiT::STDiT(const Checkpoint& weights, const STDiTConfig& c, DType dtype,
   null_caption_ =
       weights.load("y_embedder.y_embedding", {c.max_text_tokens, c.text_channels}, dtype);
   // What is not in the blocks stays, so that a step without them fetches nothing.
-  time1_ = load_linear(weights, "t_embedder.mlp.0", sinusoid, d, dtype);
+  time1_ = load_linear(weights, "t_embedder.mlp.0", number_channels, d, dtype);
   time2_ = load_linear(weights, "t_embedder.mlp.2", d, d, dtype);
   if (v3) {
-    fps1_ = load_linear(weights, "fps_embedder.mlp.0", sinusoid, d, dtype);
+    fps1_ = load_linear(weights, "fps_embedder.mlp.0", number_channels, d, dtype);
     fps2_ = load_linear(weights, "fps_embedder.mlp.2", d, d, dtype);
     frequencies_ =
         weights.load("rope.freqs", {c.head_channels() / 2}, DType::float32).on(device_.host());
