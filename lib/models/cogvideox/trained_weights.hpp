@@ -4,7 +4,7 @@
 
 namespace reelmesh {
 
-/// All parameters of a transformer without learned positions.
+/// All parameters but learned positions.
 TrainedWeights trained_weights(const CogVideoXConfig& config);
 
 }  // namespace reelmesh

@@ -479,13 +479,6 @@ CogVideoXTrainable::CogVideoXTrainable(const Checkpoint& weights, const CogVideo
   }
 }
 
-Tensor CogVideoXTrainable::initial(std::size_t matrix) const {
-  const TrainedMatrix& found = weights_->matrices()[matrix];
-  return checkpoint_.on(device().host())
-      .load(found.name, weights_->shape(matrix), DType::float32)
-      .reshape({found.rows, found.columns});
-}
-
 void CogVideoXTrainable::set_together(const MatrixValues& values) {
   if (!weights_) {
     const std::vector<Tensor> all = values(0, lora_matrices_.size());
@@ -495,11 +488,9 @@ void CogVideoXTrainable::set_together(const MatrixValues& values) {
     return;
   }
   const PurposeScope purpose(Purpose::weights);
-  const Checkpoint trained = checkpoint_.with_values([&](const std::string& name, const Shape&) {
-    return values(weights_->index(name), 1).front();
-  });
   model_.reset();  // so that there is only one at a time
-  model_.emplace(trained, config_, dtype_, placement_, std::span<const BlockAdapters>(), true);
+  model_.emplace(weights_->with_values(checkpoint_, values), config_, dtype_, placement_,
+                 std::span<const BlockAdapters>(), true);
 }
 
 std::unique_ptr<Trainable::Prepared> CogVideoXTrainable::prepare(const DenoiseTask& task) const {

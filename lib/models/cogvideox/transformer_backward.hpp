@@ -23,7 +23,9 @@ class CogVideoXTrainable final : public Trainable {
     return weights_ ? weights_->matrices() : lora_matrices_;
   }
   const std::vector<LoraTarget>& targets() const override { return targets_; }
-  Tensor initial(std::size_t matrix) const override;
+  Tensor initial(std::size_t matrix) const override {
+    return weights_->initial(checkpoint_, matrix);
+  }
   const Shape& stored_shape(std::size_t matrix) const override { return weights_->shape(matrix); }
   /// All parameters: makes the model anew of these values. Then collective also over
   /// placement.group, as the constructor.

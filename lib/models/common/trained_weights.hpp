@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "models/common/trainable.hpp"
+#include "weights/checkpoint.hpp"
 
 namespace reelmesh {
 
@@ -22,9 +23,14 @@ class TrainedWeights {
 
   /// Names are those of checkpoints.
   const std::vector<TrainedMatrix>& matrices() const { return matrices_; }
-  bool has(const std::string& name) const { return by_name_.contains(name); }
   std::size_t index(const std::string& name) const { return by_name_.at(name); }
   const Shape& shape(std::size_t index) const { return shapes_[index]; }  ///< in checkpoints
+
+  /// A parameter's value in a checkpoint: float32 [row, column] on the host.
+  Tensor initial(const Checkpoint& checkpoint, std::size_t index) const;
+  /// The checkpoint with these values; tensors that are not trained have their own. Both arguments
+  /// and this object must outlive what is loaded from it.
+  Checkpoint with_values(const Checkpoint& checkpoint, const MatrixValues& values) const;
 
  private:
   void add(TrainedMatrix matrix, Shape shape);

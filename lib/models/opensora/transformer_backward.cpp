@@ -631,23 +631,10 @@ STDiTTrainable::STDiTTrainable(const Checkpoint& weights, const STDiTConfig& con
   model_.emplace(weights, config, dtype, placement, true);
 }
 
-Tensor STDiTTrainable::initial(std::size_t matrix) const {
-  const TrainedMatrix& found = weights_.matrices()[matrix];
-  return checkpoint_.on(device().host())
-      .load(found.name, weights_.shape(matrix), DType::float32)
-      .reshape({found.rows, found.columns});
-}
-
 void STDiTTrainable::set_together(const MatrixValues& values) {
   const PurposeScope purpose(Purpose::weights);
-  const Checkpoint host = checkpoint_.on(device().host());
-  const Checkpoint trained =
-      checkpoint_.with_values([&](const std::string& name, const Shape& shape) {
-        if (weights_.has(name)) return values(weights_.index(name), 1).front();
-        return host.load(name, shape, DType::float32);
-      });
   model_.reset();  // so that there is only one at a time
-  model_.emplace(trained, config_, dtype_, placement_, true);
+  model_.emplace(weights_.with_values(checkpoint_, values), config_, dtype_, placement_, true);
 }
 
 std::unique_ptr<Trainable::Prepared> STDiTTrainable::prepare(const DenoiseTask& task) const {

@@ -24,7 +24,9 @@ class STDiTTrainable final : public Trainable {
   Device device() const override { return model_->device(); }
   const std::vector<TrainedMatrix>& matrices() const override { return weights_.matrices(); }
   const std::vector<LoraTarget>& targets() const override { return no_targets_; }
-  Tensor initial(std::size_t matrix) const override;
+  Tensor initial(std::size_t matrix) const override {
+    return weights_.initial(checkpoint_, matrix);
+  }
   const Shape& stored_shape(std::size_t matrix) const override { return weights_.shape(matrix); }
   /// Makes the model anew of these values; then collective also over placement.group.
   void set_together(const MatrixValues& values) override;
