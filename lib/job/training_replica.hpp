@@ -22,7 +22,7 @@ class TrainingReplica {
 
   /// The gradient of a clip.
   struct Computed {
-    ops::ExactSum squares;  ///< as Trainable::Prepared::gradient_together()
+    ops::ExactSum losses;  ///< as Trainable::Prepared::gradient_together()
     /// This rank's part of all matrices: float32 [element] on the host. Empty if there is one
     /// replica: then it is added at once.
     Tensor gradient;

@@ -19,7 +19,7 @@ std::unique_ptr<TrainingReplica> TrainedReplica::make(Trainable& model, const De
 TrainingReplica::Computed TrainedReplica::compute(const TrainingSample& sample) {
   Computed result;
   if (peers_.size() > 1) result.gradient = parameters_.empty_gradient();
-  result.squares =
+  result.losses =
       prepared_->gradient_together(sample, [&](std::size_t matrix, const Tensor& gradient) {
         if (peers_.size() == 1) return parameters_.add(matrix, gradient);
         Tensor into = parameters_.part(result.gradient, matrix);

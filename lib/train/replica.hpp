@@ -15,9 +15,9 @@ class TrainedReplica final : public TrainingReplica {
                                                const TrainSettings& settings);
 
   Computed compute(const TrainingSample& sample) override;
-  /// Computed::squares alone, with the same bits. Collective over the replica.
-  ops::ExactSum squares_together(const TrainingSample& sample) {
-    return prepared_->squares_together(sample);
+  /// Computed::losses alone, with the same bits. Collective over the replica.
+  ops::ExactSum losses_together(const TrainingSample& sample) {
+    return prepared_->losses_together(sample);
   }
   void add(const Tensor& own, std::int64_t clips) override;
   void update(std::int64_t step, double norm, std::int64_t clips) override;

@@ -167,11 +167,11 @@ void Steps::set_text(const SampleFile& file, bool drops_caption, TrainingSample&
 }
 
 // Over the replica.
-SampleLoss Steps::loss_together(const ops::ExactSum& squares, std::size_t which,
+SampleLoss Steps::loss_together(const ops::ExactSum& losses, std::size_t which,
                                 double timestep) const {
-  std::vector<std::int64_t> sums{squares.high, squares.middle, squares.low, squares.lost};
+  std::vector<std::int64_t> sums{losses.high, losses.middle, losses.low, losses.lost};
   const std::int64_t failed =
-      group_.max(squares.lost > 0 ? std::int64_t{world_.size()} - world_.rank() : 0);
+      group_.max(losses.lost > 0 ? std::int64_t{world_.size()} - world_.rank() : 0);
   group_.sum(sums);
   const ops::ExactSum all{sums[0], sums[1], sums[2], sums[3]};
   return {.loss = all.value() / static_cast<double>(numel(clip_.latent_shape())),
@@ -195,7 +195,7 @@ StepResult Steps::step_together(std::int64_t step) {
       std::size_t which = 0;
       const TrainingSample sample = prepare(first + own, which);
       const TrainingReplica::Computed computed = own_->compute(sample);
-      loss = loss_together(computed.squares, which, sample.timestep);
+      loss = loss_together(computed.losses, which, sample.timestep);
       gradient = computed.gradient;
     }
     const std::vector<SampleLoss> of_all = comm::all_gather_value(peers_, loss);
@@ -234,7 +234,7 @@ std::optional<ValidationResult> Steps::validate_together() {
       const std::size_t which = clips[static_cast<std::size_t>(own / validation_quarters)];
       const TrainingSample sample =
           prepare_validation(which, static_cast<int>(own % validation_quarters));
-      loss = loss_together(own_->squares_together(sample), which, sample.timestep);
+      loss = loss_together(own_->losses_together(sample), which, sample.timestep);
     }
     const std::vector<SampleLoss> of_all = comm::all_gather_value(peers_, loss);
     result.samples.insert(result.samples.end(), of_all.begin(), of_all.begin() + in_round);

@@ -80,7 +80,7 @@ class Steps {
   TrainingSample with_noise(const SampleFile& file, const SampleDraws& draws, Tensor x,
                             const Tensor& noise) const;
   void set_text(const SampleFile& file, bool drops_caption, TrainingSample& sample) const;
-  SampleLoss loss_together(const ops::ExactSum& squares, std::size_t which, double timestep) const;
+  SampleLoss loss_together(const ops::ExactSum& losses, std::size_t which, double timestep) const;
 
   const comm::Group& world_;
   const Samples& samples_;

@@ -37,7 +37,7 @@ inline CaseGradient computed_gradient(const Trainable& model, Trainable::Prepare
       });
   EXPECT_EQ(taken, std::vector<int>(own.size(), 1)) << "gradients of each matrix";
   if (compares_forward) {
-    const ops::ExactSum forward = prepared.squares_together(sample);
+    const ops::ExactSum forward = prepared.losses_together(sample);
     EXPECT_TRUE(forward.high == of_rank.high && forward.middle == of_rank.middle &&
                 forward.low == of_rank.low && forward.lost == of_rank.lost)
         << "the forward pass alone has another loss";

@@ -13,6 +13,7 @@
 #include "tensor/purpose.hpp"
 
 namespace reelmesh {
+
 // The backward pass of one size of clips on a group of ranks.
 class CogVideoXGradients final : public Trainable::Prepared {
  public:
@@ -37,7 +38,7 @@ class CogVideoXGradients final : public Trainable::Prepared {
 
   const TokenColumns& columns() const override { return columns_; }
   ops::ExactSum gradient_together(const TrainingSample& sample, const TakeGradient& take) override;
-  ops::ExactSum squares_together(const TrainingSample& sample) override;
+  ops::ExactSum losses_together(const TrainingSample& sample) override;
 
  private:
   using Block = CogVideoXTransformer::Block;
@@ -421,7 +422,7 @@ ops::ExactSum CogVideoXGradients::gradient_together(const TrainingSample& sample
   return squares_;
 }
 
-ops::ExactSum CogVideoXGradients::squares_together(const TrainingSample& sample) {
+ops::ExactSum CogVideoXGradients::losses_together(const TrainingSample& sample) {
   squares_ = {};
   const Tensor time = model_.time_embedding(model_.embed(sample.timestep));
   predict(sample, time, forward(sample, time, nullptr));

@@ -76,7 +76,7 @@ class Trainable {
     virtual ops::ExactSum gradient_together(const TrainingSample& sample,
                                             const TakeGradient& take) = 0;
     /// That sum alone, with the same bits, by a forward pass. Collective over the group.
-    virtual ops::ExactSum squares_together(const TrainingSample& sample) = 0;
+    virtual ops::ExactSum losses_together(const TrainingSample& sample) = 0;
     /// Which part of the gradients each rank of the group has.
     virtual const TokenColumns& columns() const = 0;
   };

@@ -36,7 +36,7 @@ class STDiTGradients final : public Trainable::Prepared {
 
   const TokenColumns& columns() const override { return frames_; }
   ops::ExactSum gradient_together(const TrainingSample& sample, const TakeGradient& take) override;
-  ops::ExactSum squares_together(const TrainingSample& sample) override;
+  ops::ExactSum losses_together(const TrainingSample& sample) override;
 
  private:
   using Block = STDiT::Block;
@@ -613,7 +613,7 @@ ops::ExactSum STDiTGradients::gradient_together(const TrainingSample& sample,
   return losses_;
 }
 
-ops::ExactSum STDiTGradients::squares_together(const TrainingSample& sample) {
+ops::ExactSum STDiTGradients::losses_together(const TrainingSample& sample) {
   losses_ = {};
   const Tensor time = model_.time_embedding(placement_, model_.embed(sample.timestep));
   predict(sample, time, forward(sample, encode(sample), time, nullptr));
