@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <numeric>
+#include <tuple>
+#include <utility>
 
 #include "base/log.hpp"
 #include "base/progress.hpp"
@@ -141,19 +143,15 @@ auto with_data_options(const F& plan) {
   }
 }
 
-TrainingNoise noise_of(const Job& job, const VideoSize& size, const Family& family) {
-  return with_data_options([&] { return family.training_noise(job, size); });
-}
-
-}  // namespace
-
-VideoSize sample_size(const Job& job) {
+// The size of all samples, and how noise is added to them. Errors as sample_size().
+std::pair<VideoSize, TrainingNoise> checked_training(const Job& job) {
   const DataSettings& data = job.train->data;
   const std::unique_ptr<const Family> family = Family::open(job.model);
   const VideoSize own = family->defaults().size;
   const VideoSize size{data.height.value_or(own.height), data.width.value_or(own.width),
                        data.frames.value_or(own.frames)};
-  (void)noise_of(job, size, *family);  // refuses models and settings that cannot be trained
+  // Refuses models and settings that cannot be trained.
+  TrainingNoise noise = with_data_options([&] { return family->training_noise(job, size); });
   require(job.parallel.mode != Mode::split, Status::usage,
           "parallel.mode: found split, expected auto or phased: a training has one stage");
   require(job.parallel.cfg.value_or(1) == 1, Status::usage,
@@ -164,8 +162,12 @@ VideoSize sample_size(const Job& job) {
   require(job.train->sample_prompts.empty() || job.train->sample_every > 0, Status::usage,
           "train.sample-prompts: found '{}', expected train.sample-every with it",
           job.train->sample_prompts.string());
-  return size;
+  return {size, std::move(noise)};
 }
+
+}  // namespace
+
+VideoSize sample_size(const Job& job) { return checked_training(job).first; }
 
 namespace {
 
@@ -205,8 +207,7 @@ Samples plan_samples(const Job& job, const Conditions& conditions, std::vector<U
   samples.learned = std::ssize(usable);
   samples.usable = std::move(usable);
   for (UsableSample& sample : validation) samples.usable.push_back(std::move(sample));
-  samples.size = sample_size(job);
-  samples.noise = noise_of(job, samples.size, *Family::open(job.model));
+  std::tie(samples.size, samples.noise) = checked_training(job);
   Job& clips = samples.clips;
   clips = job;
   clips.clips.clear();
@@ -214,7 +215,8 @@ Samples plan_samples(const Job& job, const Conditions& conditions, std::vector<U
   clips.sample.width = samples.size.width;
   clips.sample.frames = samples.size.frames;
   if (job.train->data.fps) clips.sample.fps = job.train->data.fps;
-  clips.sample.steps = samples.noise.process == TrainingNoise::Process::noise ? 2 : 1;  // the least
+  // The fewest steps that the sampler has.
+  clips.sample.steps = samples.noise.process == TrainingNoise::Process::noise ? 2 : 1;
   clips.sample.guidance = 1;
   clips.batch = 1;
   clips.parallel.mode = Mode::phased;
