@@ -9,24 +9,10 @@
 namespace reelmesh::test {
 
 /// "v1_0", "v1_2.odd", …
-struct OpenSoraGradientCase {
-  explicit OpenSoraGradientCase(const std::string& case_name)
-      : name(case_name),
-        folder(data_folder() / "opensora" / "training"),
-        results(SafetensorsFile::open(folder / "reference.safetensors")),
-        facts(parse_json(read_text(folder / "reference.json", 1 << 20), "reference.json")
-                  .at("gradients")
-                  .at(name)),
-        reference(facts.at("kind").get<std::string>()) {}
+struct OpenSoraGradientCase : StoredRun {
+  explicit OpenSoraGradientCase(const std::string& name)
+      : StoredRun(data_folder() / "opensora" / "training", "gradients", name), reference(kind()) {}
 
-  Tensor get(const std::string& tensor) const {
-    return results.load("gradients." + name + "." + tensor, DType::float32);
-  }
-
-  std::string name;
-  std::filesystem::path folder;
-  SafetensorsFile results;
-  nlohmann::json facts;
   OpenSoraReference reference;
 };
 

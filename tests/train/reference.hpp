@@ -1,5 +1,6 @@
 #pragma once
-// The results of PyTorch in tests/data/cogvideox/training (see tests/data/cogvideox/README.md).
+// What PyTorch's trainings gave: tests/data/cogvideox/training and tests/data/opensora/training
+// (see their README.md).
 #include <gtest/gtest.h>
 
 #include "models/reference.hpp"
@@ -8,20 +9,19 @@
 
 namespace reelmesh::test {
 
-/// A case of a part: "gradients", "ten_steps"; "all_gradients", "all_steps" of all parameters.
-struct TrainingReference {
-  TrainingReference(const std::string& part, const std::string& name)
+/// A case of a part of results that are stored in a folder: reference.safetensors, whose tensors
+/// are named PART.CASE.…, and reference.json.
+struct StoredRun {
+  StoredRun(const std::filesystem::path& folder_of, const std::string& part,
+            const std::string& name)
       : prefix(part + "." + name + "."),
-        folder(data_folder() / "cogvideox" / "training"),
+        folder(folder_of),
         results(SafetensorsFile::open(folder / "reference.safetensors")),
         facts(parse_json(read_text(folder / "reference.json", 1 << 20), "reference.json")
                   .at(part)
-                  .at(name)),
-        reference(facts.at("kind").get<std::string>()) {
-    if (facts.contains("lora")) lora = Lora::open(folder / facts.at("lora").get<std::string>());
-  }
+                  .at(name)) {}
 
-  bool all_weights() const { return !lora; }
+  std::string kind() const { return facts.at("kind").get<std::string>(); }
   Tensor get(const std::string& tensor) const {
     return results.load(prefix + tensor, DType::float32);
   }
@@ -30,6 +30,17 @@ struct TrainingReference {
   std::filesystem::path folder;
   SafetensorsFile results;
   nlohmann::json facts;
+};
+
+/// Parts "gradients", "ten_steps"; "all_gradients", "all_steps" of all parameters.
+struct TrainingReference : StoredRun {
+  TrainingReference(const std::string& part, const std::string& name)
+      : StoredRun(data_folder() / "cogvideox" / "training", part, name), reference(kind()) {
+    if (facts.contains("lora")) lora = Lora::open(folder / facts.at("lora").get<std::string>());
+  }
+
+  bool all_weights() const { return !lora; }
+
   Reference reference;
   std::optional<Lora> lora;  ///< unless all parameters are trained
 };

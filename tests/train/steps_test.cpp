@@ -12,14 +12,13 @@
 namespace reelmesh::train {
 namespace {
 
+using test::StoredRun;
 using test::TrainingReference;
 
 // What PyTorch's run of some steps was made of, and gave.
 struct StepsReference {
+  StoredRun run;
   std::filesystem::path model;
-  SafetensorsFile results;
-  std::string prefix;  // of the tensors
-  nlohmann::json facts;
   VideoSize size;
   std::optional<double> fps;
   // Of each sample, then of the empty caption if there is one: prompt and embedding [token,
@@ -32,9 +31,8 @@ struct StepsReference {
   bool divides_frames = false;  // or rows, without rings
 
   bool all_weights() const { return !lora; }
-  Tensor get(const std::string& tensor) const {
-    return results.load(prefix + tensor, DType::float32);
-  }
+  Tensor get(const std::string& tensor) const { return run.get(tensor); }
+  const nlohmann::json& facts() const { return run.facts; }
 };
 
 StepsReference of_cogvideox(const std::string& part, const std::string& name) {
@@ -52,30 +50,26 @@ StepsReference of_cogvideox(const std::string& part, const std::string& name) {
   }
   std::filesystem::path lora;
   if (found.lora) lora = found.folder / found.facts.at("lora").get<std::string>();
-  return {
-      .model = found.reference.folder,
-      .results = std::move(found.results),
-      .prefix = found.prefix,
-      .facts = found.facts,
-      .size = {latents[3] * 8, latents[4] * 8, (latents[1] - 1) * config.temporal_compression + 1},
-      .prompts = std::move(prompts),
-      .texts = std::move(embeddings),
-      .lora = std::move(found.lora),
-      .lora_path = lora};
+  const VideoSize size{latents[3] * 8, latents[4] * 8,
+                       (latents[1] - 1) * config.temporal_compression + 1};
+  const std::filesystem::path model = found.reference.folder;
+  std::optional<Lora> start = std::move(found.lora);
+  return {.run = std::move(found),
+          .model = model,
+          .size = size,
+          .prompts = std::move(prompts),
+          .texts = std::move(embeddings),
+          .lora = std::move(start),
+          .lora_path = lora};
 }
 
 StepsReference of_open_sora(const std::string& name) {
-  const std::filesystem::path folder = test::data_folder() / "opensora" / "training";
   StepsReference reference{
-      .results = SafetensorsFile::open(folder / "reference.safetensors"),
-      .prefix = "steps." + name + ".",
-      .facts = parse_json(read_text(folder / "reference.json", 1 << 20), "reference.json")
-                   .at("steps")
-                   .at(name),
+      .run = StoredRun(test::data_folder() / "opensora" / "training", "steps", name),
       .kept = 128,
       .divides_frames = true};
-  const nlohmann::json& facts = reference.facts;
-  const test::OpenSoraReference model(facts.at("kind").get<std::string>());
+  const nlohmann::json& facts = reference.facts();
+  const test::OpenSoraReference model(reference.run.kind());
   reference.model = model.folder;
   reference.size = {facts.at("height").get<std::int64_t>(), facts.at("width").get<std::int64_t>(),
                     facts.at("frames").get<std::int64_t>()};
@@ -126,7 +120,7 @@ class Training {
     job_.model.complete();
     job_.output = folder_ / "out";
     TrainSettings& train = job_.train.emplace();
-    const nlohmann::json& facts = reference.facts;
+    const nlohmann::json& facts = reference.facts();
     latents_ = reference.get("latent_mean").shape();  // [sample, frame, channel, row, column]
     train.data.height = reference.size.height;
     train.data.width = reference.size.width;
@@ -274,7 +268,7 @@ TEST_P(TrainingSteps, AreThoseOfPyTorch) {
   Training training(reference, test::world());
   const Trained trained = training.run({"chosen", {}, {}, {}, {}});
   if (trained.values.empty()) return;  // a rank that the layout leaves idle
-  const nlohmann::json& rows = reference.facts.at("steps_done");
+  const nlohmann::json& rows = reference.facts().at("steps_done");
   ASSERT_EQ(trained.steps.size(), rows.size());
   for (std::size_t i = 0; i < rows.size(); ++i) {
     const StepResult& step = trained.steps[i];
@@ -291,7 +285,7 @@ TEST_P(TrainingSteps, AreThoseOfPyTorch) {
       EXPECT_NEAR(sample.loss / rows[i].at("sample_losses").at(place).get<double>(), 1, 1e-4);
     }
   }
-  const nlohmann::json& validations = reference.facts.at("validation");
+  const nlohmann::json& validations = reference.facts().at("validation");
   ASSERT_EQ(trained.validations.size(), validations.size());
   for (std::size_t v = 0; v < validations.size(); ++v) {
     for (std::size_t q = 0; q < validation_quarters; ++q) {
@@ -312,7 +306,7 @@ TEST_P(TrainingSteps, AreThoseOfPyTorch) {
       difference = std::max(
           difference, test::largest_difference_of_kept(trained.changes[i], kept, reference.kept));
     }
-    change = reference.facts.at("largest_change").get<double>();
+    change = reference.facts().at("largest_change").get<double>();
   }
   for (std::size_t i = 0; i < trained.names.size() && !reference.all_weights(); ++i) {
     const std::string& name = trained.names[i];  // MODULE.lora_A
