@@ -32,7 +32,8 @@ double seconds_since_request() noexcept;
 /// Error(stopped) if a stop is requested: for long work before anything is made, which need not be
 /// agreed with other ranks. work: "the prompts are read".
 void leave_if_requested(const char* work);
-/// While such an object exists, it does nothing: for work within a job that has made something.
+/// While such an object exists, leave_if_requested() does nothing: for work within a job that has
+/// made something already.
 class NeverLeave {
  public:
   NeverLeave() noexcept;

@@ -21,7 +21,7 @@ Job sampling_job(const Job& job, const Samples& samples, std::int64_t step,
 /// "before the first step, after each 100 and after the last: "
 std::string when_sampled(const TrainSettings& settings);
 
-/// Calls it; its errors name train.sample-every.
+/// Calls `check`. The messages of its errors begin with train.sample-every.
 void of_sampling(const std::function<void()>& check);
 
 /// Its plan before there is a LoRA, with the memory for one. clips: sampling_job(); inputs: their

@@ -4,6 +4,7 @@
 #include "ops/pointwise.hpp"
 
 namespace reelmesh {
+
 TemporalDecoder::TemporalDecoder(const Checkpoint& weights, const TemporalAutoencoderConfig& config,
                                  DType dtype)
     : kind_(ResidualKind::temporal(config.groups)) {
