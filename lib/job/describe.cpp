@@ -216,8 +216,18 @@ json describe(const JobPlan& planned, const std::vector<BatchOutline>& batches) 
 }
 
 std::string describe_training(const JobPlan& planned, std::int64_t clips) {
-  return fmt::format("training on {} clip{} of {} (frames x height x width), {} in a step: {}",
-                     clips, clips == 1 ? "" : "s", shown(planned.formats.front().size),
+  std::vector<std::int64_t> counts(planned.formats.size());
+  for (const ClipOutline& clip : planned.clips) {
+    if (clip.index < clips) ++counts[planned.size_index(clip)];
+  }
+  std::string sizes;
+  for (std::size_t i = 0; i < counts.size(); ++i) {
+    if (counts[i] == 0) continue;
+    if (counts[i] < clips) sizes += fmt::format("{}{} ", sizes.empty() ? "" : ", ", counts[i]);
+    sizes += fmt::format("of {}", shown(planned.formats[i].size));
+  }
+  return fmt::format("training on {} clip{}{} {} (frames x height x width), {} in a step: {}",
+                     clips, clips == 1 ? "" : "s", counts.front() < clips ? "," : "", sizes,
                      planned.train->batch,
                      planned.train->method == TrainMethod::full
                          ? std::string("all weights of the transformer")

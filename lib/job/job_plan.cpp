@@ -401,17 +401,24 @@ void choose_replicas(JobPlan& planned, std::vector<Plan> plans,
   planned.plan = std::move(plans[best]);
 }
 
-// Chooses the plan with which a step of a training is predicted to end first.
+// Chooses the plan with which the steps of a training, one for each clip, are predicted to end
+// first.
 void choose_trained_replicas(JobPlan& planned, std::vector<Plan> plans) {
-  const auto cost = [](const Plan& plan) {
-    double busiest = 0;
-    for (int rank = 0; rank < plan.ranks; ++rank) {
-      const auto r = static_cast<std::size_t>(rank);
-      const double speed = plan.rank_weights.empty() ? 1 : plan.rank_weights[r];
-      const StepCost& step = plan.sizes.front().ranks[r].step;
-      busiest = std::max(busiest, step.total(speed, plan.weights.fetched));
+  std::vector<double> clips(planned.formats.size());
+  for (const ClipOutline& clip : planned.clips) ++clips[planned.size_index(clip)];
+  const auto cost = [&](const Plan& plan) {
+    double all = 0;
+    for (std::size_t i = 0; i < plan.sizes.size(); ++i) {
+      const ClipPlan& size = plan.sizes[i];
+      // Unless each rank's is known: equal shares.
+      double busiest = size.ranks.empty() ? size.whole_flops / plan.ranks : 0;
+      for (std::size_t rank = 0; rank < size.ranks.size(); ++rank) {
+        const double speed = plan.rank_weights.empty() ? 1 : plan.rank_weights[rank];
+        busiest = std::max(busiest, size.ranks[rank].step.total(speed, plan.weights.fetched));
+      }
+      all += clips[i] * busiest;
     }
-    return busiest;
+    return all;
   };
   planned.plan = std::move(*std::ranges::min_element(plans, {}, cost));
 }

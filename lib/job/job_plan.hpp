@@ -57,8 +57,9 @@ struct JobPlan {
     return kinds[clips.at(static_cast<std::size_t>(clip)).kind].sampling.sampler->calls();
   }
 
-  /// The index in plan.sizes of clips like this one.
+  /// The index in formats and plan.sizes of clips like this one.
   std::size_t size_index(const Clip& clip) const;
+  std::size_t size_index(const ClipOutline& clip) const { return size_index(kinds[clip.kind]); }
   /// In one of the two plans.
   const ClipPlan& clip_plan(const Clip& clip, const Plan& of) const {
     return of.sizes[size_index(clip)];
@@ -78,9 +79,9 @@ std::vector<BatchOutline> ordered_batches(const JobPlan& planned,
 /// the file that parallel.device-map names is missing. Time and memory are linear in the number of
 /// clips.
 ///
-/// With job.train: of a training on these clips, which are of one size and without guidance. Steps
+/// With job.train: of a training on these clips, which are without guidance. Steps
 /// of train.batch clips take the place of denoising, videos are encoded and none are decoded, and
-/// all embeddings are in files; the number of replicas is that with the lowest cost of a step.
+/// all embeddings are in files; the number of replicas is that with the lowest cost of the steps.
 ///
 /// later: memory for LoRAs that are not there yet.
 JobPlan plan_job(const Job& job, const Conditions& conditions, Inputs inputs = {},

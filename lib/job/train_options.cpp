@@ -117,6 +117,42 @@ void set_clip(Draft& draft, Text text, Where option) {
   if (text != "none") clip = parse_number(text, option, 1e-6, 1e6);
 }
 
+// "49x480x720,17x256x256", without repetitions.
+void set_buckets(Draft& draft, Text text, Where option) {
+  std::vector<VideoSize>& found = train_of(draft).data.buckets;
+  found.clear();
+  const auto number = [&](auto member, Text value, const char* what) {
+    return parse_setting(setting_description(member), value, fmt::format("{}: {}", option, what));
+  };
+  for (std::size_t begin = 0; begin <= text.size();) {
+    const std::size_t end = std::min(text.find(',', begin), text.size());
+    const Text bucket = text.substr(begin, end - begin);
+    const std::size_t first = bucket.find('x'), second = bucket.find('x', first + 1);
+    require(first != bucket.npos && second != bucket.npos &&
+                bucket.find('x', second + 1) == bucket.npos,
+            Status::usage, "{}: found '{}', expected FRAMESxHEIGHTxWIDTH, such as 49x480x720",
+            option, bucket);
+    VideoSize size;
+    size.frames = number(&ClipSettings::frames, bucket.substr(0, first), "frames");
+    size.height =
+        number(&ClipSettings::height, bucket.substr(first + 1, second - first - 1), "height");
+    size.width = number(&ClipSettings::width, bucket.substr(second + 1), "width");
+    require(std::ranges::find(found, size) == found.end(), Status::usage,
+            "{}: found {} twice in '{}', expected each size once", option, bucket, text);
+    found.push_back(size);
+    begin = end + 1;
+  }
+}
+
+std::string text_of(const std::vector<VideoSize>& buckets) {
+  std::string text;
+  for (const VideoSize& size : buckets) {
+    text +=
+        fmt::format("{}{}x{}x{}", text.empty() ? "" : "+", size.frames, size.height, size.width);
+  }
+  return text;
+}
+
 // A list without repetitions, separated by commas.
 void set_targets(Draft& draft, Text text, Where option) {
   std::vector<std::string>& found = train_of(draft).lora.targets;
@@ -147,6 +183,14 @@ std::vector<Option> data_options() {
           "data.width", "PIXELS", "size of clips, {limits} [default: the checkpoint's]"),
       format_option<&DataSettings::frames, &ClipSettings::frames>(
           "data.frames", "N", "frames of a clip, {limits} [default: the checkpoint's]"),
+      changes_bits<&DataSettings::buckets>(
+          "data.buckets", "FxHxW,...",
+          "sizes of clips (frames, height, width), such as 49x480x720,49x720x480,25x480x720: of "
+          "those for which its video has enough frames, each clip has the one with the most "
+          "frames and the nearest ratio of height to width; the clips of a step are of one size "
+          "[default: one size, that of data.height, data.width and data.frames]",
+          nullptr, set_buckets,
+          [](const Job& job, const Computation&) { return text_of(job.train->data.buckets); }),
       format_option<&DataSettings::fps, &ClipSettings::fps>(
           "data.fps", "N",
           "frames per second, {limits}; frames of a video are chosen to have this rate [default: "

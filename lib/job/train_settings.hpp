@@ -9,6 +9,8 @@
 #include <string_view>
 #include <vector>
 
+#include "sampler/video_size.hpp"
+
 namespace reelmesh {
 
 /// [data]: the clips to learn from.
@@ -18,6 +20,8 @@ struct DataSettings {
   std::filesystem::path validation;
   // As clips are trained; unset: those of the model.
   std::optional<std::int64_t> height, width, frames;
+  /// Sizes of clips instead: each clip has the one that suits its video. Empty: one size, as above.
+  std::vector<VideoSize> buckets;
   std::optional<double> fps;    ///< frames are chosen to have this rate; unset: each video's own
   bool shuffle = true;          ///< another order in each epoch
   bool strict = false;          ///< end at the first clip that cannot be used, and leave out none

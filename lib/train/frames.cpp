@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <tuple>
 
 #include "base/log.hpp"
 #include "base/stop.hpp"
@@ -115,7 +116,7 @@ Fit fit(std::int64_t height, std::int64_t width, const VideoSize& size) {
   return to;
 }
 
-/// Why a video that can be decoded does not give the frames; empty if it does.
+/// Why a video that can be decoded does not give the frames of a size; empty if it does.
 std::string problem_of(const DataSample& sample, const InputFacts& facts, const VideoSize& size,
                        std::optional<double> fps) {
   const std::string name = sample.video.string();
@@ -157,11 +158,33 @@ std::vector<std::int64_t> chosen_frames(double video_fps, std::int64_t video_fra
   return chosen;
 }
 
+std::optional<std::size_t> chosen_bucket(const InputFacts& facts, std::optional<double> fps,
+                                         std::span<const VideoSize> sizes) {
+  // Better ones are less.
+  const auto rank = [&](const VideoSize& size) {
+    const auto a = static_cast<double>(facts.height * size.width);
+    const auto b = static_cast<double>(facts.width * size.height);
+    const bool within = size.height <= facts.height && size.width <= facts.width;
+    const std::int64_t area = size.height * size.width;
+    return std::tuple(-size.frames, std::max(a, b) / std::min(a, b), !within,
+                      within ? -area : area);
+  };
+  std::optional<std::size_t> best;
+  for (std::size_t i = 0; i < sizes.size(); ++i) {
+    if (chosen_frames(facts.fps, facts.frames, fps, sizes[i].frames).empty()) continue;
+    if (!best || rank(sizes[i]) < rank(sizes[*best])) best = i;
+  }
+  return best;
+}
+
 std::vector<UsableSample> check_data(const comm::Group& world,
-                                     const std::vector<DataSample>& samples, const VideoSize& size,
-                                     const DataSettings& settings, const DataList& list) {
+                                     const std::vector<DataSample>& samples,
+                                     std::span<const VideoSize> sizes, const DataSettings& settings,
+                                     const DataList& list) {
   constexpr std::int64_t max_warnings = 20;
   const trace::Scope scope(trace::spans::check_inputs);
+  const auto fewest_frames = static_cast<std::size_t>(
+      std::ranges::min_element(sizes, {}, &VideoSize::frames) - sizes.begin());
   const Videos videos(samples);
   const std::vector<Finding> findings = examine_together(world, samples, videos.first);
   std::vector<UsableSample> usable;
@@ -169,12 +192,14 @@ std::vector<UsableSample> check_data(const comm::Group& world,
   std::int64_t left_out = 0;
   for (std::size_t i = 0; i < samples.size(); ++i) {
     auto [facts, problem, status] = findings[videos.of_sample[i]];
+    std::size_t bucket = 0;
     if (problem.empty()) {
-      problem = problem_of(samples[i], facts, size, settings.fps);
+      bucket = chosen_bucket(facts, settings.fps, sizes).value_or(fewest_frames);
+      problem = problem_of(samples[i], facts, sizes[bucket], settings.fps);
       status = Status::data;
     }
     if (problem.empty()) {
-      usable.push_back({static_cast<std::int64_t>(i), samples[i], facts});
+      usable.push_back({static_cast<std::int64_t>(i), samples[i], facts, bucket});
       continue;
     }
     problem = fmt::format("{}: {}", samples[i].where, problem);

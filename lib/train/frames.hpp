@@ -2,6 +2,7 @@
 // From videos of any size and rate to the frames that a sample is trained on.
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "job/inputs.hpp"
@@ -20,16 +21,24 @@ struct UsableSample {
   std::int64_t index = 0;  ///< in the data, with those that cannot be used
   DataSample data;
   InputFacts facts;
+  std::size_t bucket = 0;  ///< which of the training's sizes it has
 };
 
-/// Decodes and hashes all videos once; the ranks share the work. → the samples whose videos give
-/// size.frames frames. The others are left out with a warning each, or only their number after the
-/// first 20. With settings.strict the first of them ends the job: Error(no_input) for a missing
-/// file, otherwise Error(data). Error(data) also if none is left. Collective; all ranks pass the
-/// same samples, of `list`.
+/// Which of the sizes a video of this kind is trained in. Of those for which it has enough frames
+/// (chosen_frames): the ones with the most frames; of these those whose ratio of height to width is
+/// the nearest; of these the largest that is within the video's frames, or the smallest if none is.
+/// None if it has too few frames for all.
+std::optional<std::size_t> chosen_bucket(const InputFacts& facts, std::optional<double> fps,
+                                         std::span<const VideoSize> sizes);
+
+/// Decodes and hashes all videos once; the ranks share the work. → the samples whose videos have
+/// enough frames for one of the sizes, with the chosen one. The others are left out with a warning
+/// each, or only their number after the first 20. With settings.strict the first of them ends the
+/// job: Error(no_input) for a missing file, otherwise Error(data). Error(data) also if none is
+/// left. Collective; all ranks pass the same samples, of `list`.
 std::vector<UsableSample> check_data(const comm::Group& world,
-                                     const std::vector<DataSample>& samples, const VideoSize& size,
-                                     const DataSettings& settings,
+                                     const std::vector<DataSample>& samples,
+                                     std::span<const VideoSize> sizes, const DataSettings& settings,
                                      const DataList& list = learned_clips);
 
 /// Bytes that read_frames() needs at its peak for whole frames, with its result and the decoder.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <utility>
 
 #include "base/error.hpp"
 
@@ -45,11 +46,43 @@ std::vector<std::int64_t> epoch_order(std::int64_t count, std::uint64_t seed, bo
   return order;
 }
 
-std::int64_t sample_of(std::int64_t n, std::int64_t count, std::uint64_t seed, bool shuffle) {
-  expect(n >= 0 && count > 0, "sample {} of {} samples", n, count);
-  if (!shuffle) return n % count;
-  const auto epoch = static_cast<std::uint64_t>(n / count);
-  return epoch_order(count, seed + epoch, true).at(static_cast<std::size_t>(n % count));
+StepOrder::StepOrder(std::vector<std::size_t> bucket_of, std::int64_t batch, std::uint64_t seed,
+                     bool shuffle)
+    : bucket_of_(std::move(bucket_of)),
+      batch_(static_cast<std::size_t>(batch)),
+      seed_(seed),
+      shuffle_(shuffle) {
+  expect(!bucket_of_.empty() && batch > 0, "batches of {} of {} samples", batch, bucket_of_.size());
+}
+
+const std::vector<std::size_t>& StepOrder::samples(std::int64_t step) {
+  expect(step >= 0, "step {}", step);
+  if (step < step_) {
+    step_ = -1;
+    next_ = 0;
+  }
+  if (step_ < 0) left_.assign(1 + std::ranges::max(bucket_of_), {});
+  while (step_ < step) advance();
+  return samples_;
+}
+
+void StepOrder::advance() {
+  const auto count = std::ssize(bucket_of_);
+  for (;; ++next_) {
+    const std::int64_t place = next_ % count;
+    if (place == 0) {
+      const auto epoch = static_cast<std::uint64_t>(next_ / count);
+      epoch_ = epoch_order(count, seed_ + epoch, shuffle_);
+    }
+    const auto sample = static_cast<std::size_t>(epoch_[static_cast<std::size_t>(place)]);
+    std::vector<std::size_t>& left = left_[bucket_of_[sample]];
+    left.push_back(sample);
+    if (left.size() < batch_) continue;
+    samples_ = std::exchange(left, {});
+    ++next_;
+    ++step_;
+    return;
+  }
 }
 
 SampleRandom::SampleRandom(std::uint64_t seed, std::int64_t n, const TrainingNoise& noise,

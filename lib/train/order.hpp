@@ -13,9 +13,31 @@ namespace reelmesh {
 /// generator=torch.Generator().manual_seed(seed)). seed: train.seed + number of the epoch.
 std::vector<std::int64_t> epoch_order(std::int64_t count, std::uint64_t seed, bool shuffle);
 
-/// Which of `count` samples of the data is sample n of the run, counted from 0: that at place n %
-/// count of epoch n / count. seed: train.seed. With `shuffle` the time is that of epoch_order().
-std::int64_t sample_of(std::int64_t n, std::int64_t count, std::uint64_t seed, bool shuffle);
+/// Which samples a step has: all of one bucket. The epochs, each in epoch_order(), make a sequence;
+/// its samples gather by bucket, and those of a bucket become a step when they are as many as a
+/// batch. So samples are left over from one epoch to the next, and none is left out. With one
+/// bucket sample n of the run is that at place n % count of epoch n / count.
+class StepOrder {
+ public:
+  /// bucket_of: of each sample of the data, which are at least one. seed: train.seed.
+  StepOrder(std::vector<std::size_t> bucket_of, std::int64_t batch, std::uint64_t seed,
+            bool shuffle);
+  /// The samples of a step, from 0, in their order. Fast if steps ascend; otherwise the sequence
+  /// begins anew.
+  const std::vector<std::size_t>& samples(std::int64_t step);
+
+ private:
+  void advance();
+  std::vector<std::size_t> bucket_of_;
+  std::size_t batch_;
+  std::uint64_t seed_;
+  bool shuffle_;
+  std::int64_t step_ = -1;                      // that of samples_
+  std::int64_t next_ = 0;                       // of the sequence
+  std::vector<std::int64_t> epoch_;             // in which it is
+  std::vector<std::vector<std::size_t>> left_;  // of each bucket
+  std::vector<std::size_t> samples_;
+};
 
 /// What is drawn for a sample beside noise.
 struct SampleDraws {

@@ -16,6 +16,11 @@ std::unique_ptr<TrainingReplica> TrainedReplica::make(Trainable& model, const De
   return std::make_unique<TrainedReplica>(model, task, peers, settings);
 }
 
+void TrainedReplica::prepare(const DenoiseTask& task) {
+  prepared_.reset();
+  prepared_ = model_.prepare(task);
+}
+
 TrainingReplica::Computed TrainedReplica::compute(const TrainingSample& sample) {
   Computed result;
   if (peers_.size() > 1) result.gradient = parameters_.empty_gradient();

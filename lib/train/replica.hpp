@@ -14,6 +14,8 @@ class TrainedReplica final : public TrainingReplica {
                                                const comm::Group& peers,
                                                const TrainSettings& settings);
 
+  /// From now on clips of another size, on the same ranks. Collective over task.group.
+  void prepare(const DenoiseTask& task);
   Computed compute(const TrainingSample& sample) override;
   /// Computed::losses alone, with the same bits. Collective over the replica.
   ops::ExactSum losses_together(const TrainingSample& sample) {

@@ -99,13 +99,14 @@ bool encode_videos(const comm::Group& world, const Samples& samples,
     const Clip clip = samples.clip(index);
     const Layout latents =
         samples.planned.clip_plan(clip, samples.planned.plan).decode[which].latents;
-    const Layout pixels = encoded_pixels(clip, encoder->frames_of(latents, samples.size.frames));
+    const VideoSize& size = samples.bucket_of(index).size;
+    const Layout pixels = encoded_pixels(clip, encoder->frames_of(latents, size.frames));
     const trace::Mark mark(&trace::Recorder::clip, static_cast<int>(sample.index));
     Encoder::Posterior posterior;
     {
       const trace::Scope scope(trace::spans::encode_video);
       const Tensor read =
-          read_frames(sample, samples.size, samples.clips.train->data.fps, own_box(pixels, group));
+          read_frames(sample, size, samples.clips.train->data.fps, own_box(pixels, group));
       posterior = encoder->posterior({read, pixels, group}, latents);
     }
     const Layout boxes = latents.with_axis(1, clip.latent_channels);
@@ -130,28 +131,75 @@ bool encode_videos(const comm::Group& world, const Samples& samples,
   return true;
 }
 
-// Errors name options of [data] instead of those of clips that are made.
+// The job whose clips are the samples, as far as it does not depend on them.
+Job job_of_clips(const Job& job, const TrainingNoise& noise) {
+  Job clips = job;
+  clips.clips.clear();
+  if (job.train->data.fps) clips.sample.fps = job.train->data.fps;
+  // The fewest steps that the sampler has.
+  clips.sample.steps = noise.process == TrainingNoise::Process::noise ? 2 : 1;
+  clips.sample.guidance = 1;
+  clips.batch = 1;
+  clips.parallel.mode = Mode::phased;
+  return clips;
+}
+
+void set_size(ClipSettings& settings, const VideoSize& size) {
+  settings.height = size.height;
+  settings.width = size.width;
+  settings.frames = size.frames;
+}
+
+// Errors of planning and of the model name options of [data] instead of those of clips that are
+// made: "sample.height: …" → "data.height: …", or "data.buckets: height of 9x40x64: …".
 template <class F>
-auto with_data_options(const F& plan) {
+auto with_data_options(const F& plan, const DataSettings& data,
+                       const std::optional<VideoSize>& bucket = {}) {
   try {
     return plan();
   } catch (const Error& error) {
     const std::string_view message = error.what();
     constexpr std::string_view section = "sample.";
     if (!message.starts_with(section)) throw;
-    fail(error.status(), "data.{}", message.substr(section.size()));
+    const std::string_view rest = message.substr(section.size());
+    if (data.buckets.empty()) fail(error.status(), "data.{}", rest);
+    const std::size_t end = std::min(rest.find(':'), rest.size());
+    fail(error.status(), "data.buckets: {}{}{}", rest.substr(0, end),
+         bucket ? fmt::format(" of {}x{}x{}", bucket->frames, bucket->height, bucket->width) : "",
+         rest.substr(end));
   }
 }
 
-// The size of all samples, and how noise is added to them. Errors as sample_size().
-std::pair<VideoSize, TrainingNoise> checked_training(const Job& job) {
+// Errors as sample_sizes().
+std::vector<Bucket> checked_buckets(const Job& job) {
   const DataSettings& data = job.train->data;
   const std::unique_ptr<const Family> family = Family::open(job.model);
   const VideoSize own = family->defaults().size;
-  const VideoSize size{data.height.value_or(own.height), data.width.value_or(own.width),
-                       data.frames.value_or(own.frames)};
-  // Refuses models and settings that cannot be trained.
-  TrainingNoise noise = with_data_options([&] { return family->training_noise(job, size); });
+  std::vector<VideoSize> sizes = data.buckets;
+  if (sizes.empty()) {
+    sizes.push_back({data.height.value_or(own.height), data.width.value_or(own.width),
+                     data.frames.value_or(own.frames)});
+  } else {
+    require(!data.height && !data.width && !data.frames, Status::usage,
+            "data.buckets: found with data.{}, expected one of them: buckets have sizes of their "
+            "own",
+            data.height  ? "height"
+            : data.width ? "width"
+                         : "frames");
+  }
+  const Tokenizer tokenizer = family->open_tokenizer();
+  std::vector<Bucket> buckets;
+  for (const VideoSize& size : sizes) {
+    const auto check = [&] {
+      // Refuses models and settings that cannot be trained.
+      buckets.push_back({size, family->training_noise(job, size)});
+      Job one = job_of_clips(job, buckets.back().noise);
+      set_size(one.sample, size);
+      one.clips.emplace_back();
+      (void)family->clip(one, 0, tokenizer, {});
+    };
+    with_data_options(check, data, size);
+  }
   require(job.parallel.mode != Mode::split, Status::usage,
           "parallel.mode: found split, expected auto or phased: a training has one stage");
   require(job.parallel.cfg.value_or(1) == 1, Status::usage,
@@ -162,12 +210,16 @@ std::pair<VideoSize, TrainingNoise> checked_training(const Job& job) {
   require(job.train->sample_prompts.empty() || job.train->sample_every > 0, Status::usage,
           "train.sample-prompts: found '{}', expected train.sample-every with it",
           job.train->sample_prompts.string());
-  return {size, std::move(noise)};
+  return buckets;
 }
 
 }  // namespace
 
-VideoSize sample_size(const Job& job) { return checked_training(job).first; }
+std::vector<VideoSize> sample_sizes(const Job& job) {
+  std::vector<VideoSize> sizes;
+  for (const Bucket& bucket : checked_buckets(job)) sizes.push_back(bucket.size);
+  return sizes;
+}
 
 namespace {
 
@@ -207,32 +259,28 @@ Samples plan_samples(const Job& job, const Conditions& conditions, std::vector<U
   samples.learned = std::ssize(usable);
   samples.usable = std::move(usable);
   for (UsableSample& sample : validation) samples.usable.push_back(std::move(sample));
-  std::tie(samples.size, samples.noise) = checked_training(job);
+  samples.buckets = checked_buckets(job);
+  const TrainingNoise& noise = samples.buckets.front().noise;
   Job& clips = samples.clips;
-  clips = job;
-  clips.clips.clear();
-  clips.sample.height = samples.size.height;
-  clips.sample.width = samples.size.width;
-  clips.sample.frames = samples.size.frames;
-  if (job.train->data.fps) clips.sample.fps = job.train->data.fps;
-  // The fewest steps that the sampler has.
-  clips.sample.steps = samples.noise.process == TrainingNoise::Process::noise ? 2 : 1;
-  clips.sample.guidance = 1;
-  clips.batch = 1;
-  clips.parallel.mode = Mode::phased;
+  clips = job_of_clips(job, noise);
   choose_replicas(clips.parallel, conditions.machine.ranks, job.train->batch);
-  for (const UsableSample& sample : samples.usable) {
-    clips.clips.push_back({.prompt = sample.data.prompt, .where = sample.data.where});
-  }
-  if (job.train->caption_dropout > 0 && !samples.noise.null_caption) {
-    clips.clips.push_back({.where = "train.caption-dropout"});
-  }
+  const auto add_clip = [&](std::size_t sample, ClipRequest request) {
+    set_size(request.settings, samples.bucket_of(sample).size);
+    clips.clips.push_back(std::move(request));
+  };
   TrainingToPlan training{.make = TrainedReplica::make};
-  for (const UsableSample& sample : samples.usable) {
-    training.reading_bytes = std::max(training.reading_bytes, reading_bytes(sample, samples.size));
+  for (std::size_t i = 0; i < samples.usable.size(); ++i) {
+    const UsableSample& sample = samples.usable[i];
+    add_clip(i, {.prompt = sample.data.prompt, .where = sample.data.where});
+    training.reading_bytes =
+        std::max(training.reading_bytes, reading_bytes(sample, samples.bucket_of(i).size));
+  }
+  if (job.train->caption_dropout > 0 && !noise.null_caption) {
+    add_clip(0, {.where = "train.caption-dropout"});
   }
   const auto plan = [&] {
-    return with_data_options([&] { return plan_job(clips, conditions, {}, training); });
+    return with_data_options([&] { return plan_job(clips, conditions, {}, training); },
+                             job.train->data);
   };
   samples.planned = plan();
   // More ranks of a replica share what one of them has in memory.
@@ -252,18 +300,26 @@ Samples plan_samples(const Job& job, const Conditions& conditions, std::vector<U
 
 namespace {
 
+std::vector<UsableSample> in_all_buckets(std::vector<UsableSample> samples,
+                                         const DataSettings& data) {
+  const std::size_t buckets = std::max<std::size_t>(1, data.buckets.size());
+  while (samples.size() < buckets) samples.push_back(samples.back());
+  for (std::size_t i = 0; i < samples.size(); ++i) samples[i].bucket = i % buckets;
+  return samples;
+}
+
 std::vector<UsableSample> listed(const DataSettings& data, const DataList& list) {
   std::vector<UsableSample> samples;
   for (DataSample& sample : read_data(data, list)) {
     samples.push_back({std::ssize(samples), std::move(sample), {}});
   }
-  return samples;
+  return in_all_buckets(std::move(samples), data);
 }
 
 }  // namespace
 
 std::vector<UsableSample> listed_samples(const DataSettings& data) {
-  if (data.path.empty()) return {UsableSample{}};
+  if (data.path.empty()) return in_all_buckets({UsableSample{}}, data);
   return listed(data, learned_clips);
 }
 
@@ -291,9 +347,10 @@ std::vector<CachedSample> cached_samples(const Samples& samples, const std::file
     file.path = sample_path(cache, sample.index, samples.use(i));
     file.record.file = sample.data.video.string();
     file.record.hash = sample.facts.hash;
+    const VideoSize& size = samples.bucket_of(i).size;
     file.record.fingerprint =
-        fmt::format("{}, size {}x{}x{}, fps {}", encoders, samples.size.frames, samples.size.height,
-                    samples.size.width, fps ? fmt::format("{}", *fps) : "of each video");
+        fmt::format("{}, size {}x{}x{}, fps {}", encoders, size.frames, size.height, size.width,
+                    fps ? fmt::format("{}", *fps) : "of each video");
     const Shape latents{clip.latents[0] - clip.dropped_frames, clip.latent_channels,
                         clip.latents[1], clip.latents[2]};
     file.shapes.latent_mean = file.shapes.latent_std = latents;

@@ -7,18 +7,25 @@
 
 namespace reelmesh::train {
 
+/// What samples of one size have in common.
+struct Bucket {
+  VideoSize size;
+  TrainingNoise noise;
+};
+
 /// The samples that can be used, and the plan for the ranks that encode them and train on them.
 struct Samples {
   /// Those that are learned from, then those of data.validation.
   std::vector<UsableSample> usable;
   std::int64_t learned = 0;  ///< how many are learned from
-  /// The job whose clips these are, of one size, without guidance; the last clip has the empty
+  /// Of the job; UsableSample::bucket is an index of it.
+  std::vector<Bucket> buckets;
+  /// The job whose clips these are, without guidance; the last clip has the empty
   /// caption if captions are dropped, unless the model has an embedding of its own for it.
   Job clips;
   JobPlan planned;
-  VideoSize size;
-  TrainingNoise noise;
 
+  const Bucket& bucket_of(std::size_t sample) const { return buckets.at(usable[sample].bucket); }
   bool has_empty_caption() const { return clips.clips.size() > usable.size(); }
   SampleUse use(std::size_t sample) const {
     return std::cmp_less(sample, learned) ? SampleUse::training : SampleUse::validation;
@@ -29,10 +36,11 @@ struct Samples {
   std::int64_t text_channels() const { return planned.family->text_encoder().d_model; }
 };
 
-/// The size that all samples of a job have. Error(usage) if the model cannot be trained, or for a
-/// setting or layout that training does not have, for data.validation without train.validate-every,
-/// or for train.sample-prompts without train.sample-every; errors as Family::open.
-VideoSize sample_size(const Job& job);
+/// The sizes that samples of a job may have, at least one. Error(usage) if the model cannot be
+/// trained, or for a setting or layout that training does not have, for data.buckets with
+/// data.height, width or frames, for data.validation without train.validate-every, or for
+/// train.sample-prompts without train.sample-every; errors as Family::open.
+std::vector<VideoSize> sample_sizes(const Job& job);
 /// The plan of a training on these samples, at least one, whose videos are not read. validation:
 /// those of data.validation. Errors as plan_job.
 Samples plan_samples(const Job& job, const Conditions& conditions, std::vector<UsableSample> usable,
@@ -44,7 +52,8 @@ std::vector<CachedSample> cached_samples(const Samples& samples, const std::file
                                          const std::string& encoders);
 
 /// The samples of data.path, or one without a caption if it is not given, for a plan: nothing is
-/// known of their videos. Errors as read_data.
+/// known of their videos, and they have the sizes of data.buckets in turn. If these are more, the
+/// last sample is repeated. Errors as read_data.
 std::vector<UsableSample> listed_samples(const DataSettings& data);
 /// The same of data.validation; none if it is not given.
 std::vector<UsableSample> listed_validation(const DataSettings& data);

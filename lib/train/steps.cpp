@@ -32,6 +32,15 @@ Box without_padding(Box box, std::int64_t padding) {
   return box;
 }
 
+// Of each sample that is learned from.
+std::vector<std::size_t> buckets_of(const Samples& samples) {
+  std::vector<std::size_t> buckets;
+  for (std::int64_t i = 0; i < samples.learned; ++i) {
+    buckets.push_back(samples.usable[static_cast<std::size_t>(i)].bucket);
+  }
+  return buckets;
+}
+
 }  // namespace
 
 Steps::Steps(const comm::Group& world, const Samples& samples,
@@ -42,8 +51,7 @@ Steps::Steps(const comm::Group& world, const Samples& samples,
       files_(files),
       settings_(settings),
       computing_(computing),
-      noise_(samples.noise),
-      clip_(samples.clip(0)) {
+      order_(buckets_of(samples), settings.batch, settings.seed, settings.data.shuffle) {
   const Plan& plan = samples.planned.plan;
   const std::vector<RankRange>& ranges = plan.roles.denoise;
   const auto own = std::ranges::find_if(
@@ -54,7 +62,7 @@ Steps::Steps(const comm::Group& world, const Samples& samples,
   peers_ = world.split(member ? world.rank() - own->first : -1);
   trainers_ = world.split(member ? 0 : -1);
   if (!member) return;
-  layout_ = samples.planned.clip_plan(clip_, plan).denoise[replica_];
+  set_size_of(0);
   const Family& family = *samples.planned.family;
   {
     const trace::Scope scope(trace::spans::load);
@@ -68,13 +76,30 @@ Steps::Steps(const comm::Group& world, const Samples& samples,
     model_ = family.trainable(computing.weights(family, ModelPart::transformer), computing.dtype,
                               placement, lora_shape(settings));
   }
-  const DenoiseTask task{.group = group_,
-                         .layout = layout_,
-                         .latents = clip_.latents,
-                         .branches = 1,
-                         .size = samples.size,
-                         .fps = clip_.fps()};
-  own_.emplace(*model_, task, peers_, settings);
+  own_.emplace(*model_, task(), peers_, settings);
+}
+
+void Steps::set_size_of(std::size_t sample) {
+  const JobPlan& planned = samples_.planned;
+  bucket_ = samples_.usable[sample].bucket;
+  noise_ = &samples_.buckets[bucket_].noise;
+  clip_ = samples_.clip(sample);
+  layout_ = planned.clip_plan(clip_, planned.plan).denoise[replica_];
+}
+
+void Steps::use_size_of(std::size_t sample) {
+  if (samples_.usable[sample].bucket == bucket_) return;
+  set_size_of(sample);
+  own_->prepare(task());
+}
+
+DenoiseTask Steps::task() const {
+  return {.group = group_,
+          .layout = layout_,
+          .latents = clip_.latents,
+          .branches = 1,
+          .size = clip_.format.size,
+          .fps = clip_.fps()};
 }
 
 SampleFile Steps::open(std::size_t file) const {
@@ -85,10 +110,8 @@ SampleFile Steps::open(std::size_t file) const {
   return std::move(*found);
 }
 
-TrainingSample Steps::prepare(std::int64_t number, std::size_t& which) const {
-  which = static_cast<std::size_t>(
-      sample_of(number, samples_.learned, settings_.seed, settings_.data.shuffle));
-  SampleRandom random(settings_.seed, number, noise_, settings_.caption_dropout,
+TrainingSample Steps::prepare(std::int64_t number, std::size_t which) const {
+  SampleRandom random(settings_.seed, number, *noise_, settings_.caption_dropout,
                       settings_.samples_posterior);
   const SampleFile file = open(which);
   const std::int64_t padding = clip_.dropped_frames;
@@ -119,7 +142,7 @@ TrainingSample Steps::prepare_validation(std::size_t which, int quarter) const {
   const Tensor mean = box.empty()
                           ? Tensor::empty(box.extent, DType::float32)
                           : file.read(&SampleShapes::latent_mean, without_padding(box, padding));
-  const auto timestep = static_cast<double>(validation_timestep(quarter, noise_.timesteps));
+  const auto timestep = static_cast<double>(validation_timestep(quarter, noise_->timesteps));
   return with_noise(file, {.timestep = timestep}, mean,
                     validation_noise(settings_.seed, samples_.usable[which].index, quarter,
                                      files_[which].shapes.latent_mean, padding, box));
@@ -132,8 +155,8 @@ TrainingSample Steps::with_noise(const SampleFile& file, const SampleDraws& draw
   const std::int64_t padding = clip_.dropped_frames;
   const Box box = own_latents();
   if (!box.empty()) x = padded_frames(x, without_padding(box, padding), box, padding);
-  const TrainingNoise::Mix mix = noise_.mix(sample.timestep);
-  const auto scale = static_cast<float>(noise_.scaling_factor);
+  const TrainingNoise::Mix mix = noise_->mix(sample.timestep);
+  const auto scale = static_cast<float>(noise_->scaling_factor);
   for (Tensor* array : {&sample.latents, &sample.target, &sample.clean}) {
     *array = Tensor::empty(box.extent, DType::float32);
   }
@@ -141,7 +164,7 @@ TrainingSample Steps::with_noise(const SampleFile& file, const SampleDraws& draw
     const float value = std::as_const(x).data<float>()[i] * scale, drawn = noise.data<float>()[i];
     sample.clean.data<float>()[i] = value;
     sample.latents.data<float>()[i] = mix.signal * value + mix.spread * drawn;
-    sample.target.data<float>()[i] = noise_.target(mix, value, drawn);
+    sample.target.data<float>()[i] = noise_->target(mix, value, drawn);
   }
   set_text(file, draws.drops_caption, sample);
   return sample;
@@ -152,7 +175,7 @@ void Steps::set_text(const SampleFile& file, bool drops_caption, TrainingSample&
     const Tensor text = from.read(&SampleShapes::prompt_embeds, box);
     return text.to(computing_.dtype).reshape({box.extent[0], 1, box.extent[1]});
   };
-  if (noise_.null_caption) {  // every rank has the caption's own tokens
+  if (noise_->null_caption) {  // every rank has the caption's own tokens
     sample.text = read(file, whole_box(file.shapes().prompt_embeds));
     sample.drops_caption = drops_caption;
     return;
@@ -186,13 +209,15 @@ StepResult Steps::step_together(std::int64_t step) {
   StepResult result;
   Tensor own_sum;  // of this replica's gradients, if their order does not matter
   const std::int64_t first = step * settings_.batch, batch = settings_.batch;
+  const std::vector<std::size_t>& samples = order_.samples(step);
+  use_size_of(samples.front());
   for (std::int64_t round = 0; round < batch; round += replicas) {
     const std::int64_t own = round + static_cast<std::int64_t>(replica_);
     const std::int64_t in_round = std::min<std::int64_t>(replicas, batch - round);
     SampleLoss loss;
     Tensor gradient;  // of this replica's sample, if it has one
     if (own < batch) {
-      std::size_t which = 0;
+      const std::size_t which = samples[static_cast<std::size_t>(own)];
       const TrainingSample sample = prepare(first + own, which);
       const TrainingReplica::Computed computed = own_->compute(sample);
       loss = loss_together(computed.losses, which, sample.timestep);
@@ -232,6 +257,7 @@ std::optional<ValidationResult> Steps::validate_together() {
     SampleLoss loss;
     if (own < count) {
       const std::size_t which = clips[static_cast<std::size_t>(own / validation_quarters)];
+      use_size_of(which);
       const TrainingSample sample =
           prepare_validation(which, static_cast<int>(own % validation_quarters));
       loss = loss_together(own_->losses_together(sample), which, sample.timestep);

@@ -33,9 +33,10 @@ struct ValidationResult {
 };
 
 /// The replicas, each a group of ranks with the model. Sample i of a batch is computed by replica i
-/// mod replicas; gradients are added in the order of samples, so that sums do not depend on the
-/// number of replicas: with settings.reproducible. Otherwise each replica adds its own first, and
-/// there is one exchange of gradients in a step instead of one for each of its samples.
+/// mod replicas, and all have one size; gradients are added in the order of samples, so that sums
+/// do not depend on the number of replicas: with settings.reproducible. Otherwise each replica adds
+/// its own first, and there is one exchange of gradients in a step instead of one for each of its
+/// samples.
 class Steps {
  public:
   /// files: of all samples, as cached_samples() gives them. samples, files and settings must
@@ -73,9 +74,13 @@ class Steps {
   Box own_latents() const {
     return own_box(layout_.latents.with_axis(1, clip_.latent_channels), group_);
   }
-  // This rank's part of a sample: sample `number` of the run, and which of the usable ones it is;
-  // one that validates; and of what both draw.
-  TrainingSample prepare(std::int64_t number, std::size_t& which) const;
+  void set_size_of(std::size_t sample);
+  DenoiseTask task() const;
+  // From now on the replica computes clips of the size of a sample. Collective over the replica.
+  void use_size_of(std::size_t sample);
+  // This rank's part of a sample: sample `number` of the run; one that validates; and of what both
+  // draw.
+  TrainingSample prepare(std::int64_t number, std::size_t which) const;
   TrainingSample prepare_validation(std::size_t which, int quarter) const;
   TrainingSample with_noise(const SampleFile& file, const SampleDraws& draws, Tensor x,
                             const Tensor& noise) const;
@@ -87,12 +92,15 @@ class Steps {
   const std::vector<CachedSample>& files_;
   const TrainSettings& settings_;
   pipeline::Computing computing_;
-  const TrainingNoise& noise_;
-  Clip clip_;             // of which all samples have the size
+  StepOrder order_;
   comm::Group group_;     // of this rank's replica
   comm::Group peers_;     // the ranks with the same part in all replicas, in their order
   comm::Group trainers_;  // the ranks of all replicas
   std::size_t replica_ = 0;
+  // Of the size that the replica computes.
+  std::size_t bucket_ = 0;
+  const TrainingNoise* noise_ = nullptr;
+  Clip clip_;
   DenoiseLayout layout_;
   std::unique_ptr<Trainable> model_;
   std::optional<TrainedReplica> own_;

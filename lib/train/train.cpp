@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <numeric>
 #include <optional>
+#include <span>
 #include <tuple>
 
 #include "base/device_spans.hpp"
@@ -75,6 +76,7 @@ class Training {
   Status encode_and_run();
 
  private:
+  void warn_of_unused_buckets() const;
   void plan_clips(const Conditions& conditions);
   bool encode();  // false if the job is to stop
   void load();
@@ -130,21 +132,32 @@ class Training {
 
 void Training::plan() {
   found_ = pipeline::find_devices_together(ranks_, job_);
-  VideoSize size;
-  comm::run_collectively(found_.launched, [&] { size = sample_size(job_); });
+  std::vector<VideoSize> sizes;
+  comm::run_collectively(found_.launched, [&] { sizes = sample_sizes(job_); });
   comm::run_on_first_rank(found_.launched, [&] { Family::open(job_.model)->check_weights(true); });
   const DataSettings& data = settings_.data;
   const auto usable = [&](const DataList& list) {
-    return check_data(found_.launched, read_data_together(found_.launched, data, list), size, data,
+    return check_data(found_.launched, read_data_together(found_.launched, data, list), sizes, data,
                       list);
   };
   std::vector<UsableSample> learned = usable(learned_clips), validation;
   if (!data.validation.empty()) validation = usable(validation_clips);
   const Conditions conditions = pipeline::agree_on_conditions(job_, found_.launched, found_);
   samples_ = plan_samples(job_, conditions, std::move(learned), std::move(validation));
+  warn_of_unused_buckets();
   world_ =
       pipeline::require_plan_fits_together(samples_.clips, samples_.planned, conditions, found_);
   if (settings_.sample_every > 0) of_sampling([&] { plan_clips(conditions); });
+}
+
+void Training::warn_of_unused_buckets() const {
+  const auto learned = std::span(samples_.usable).first(static_cast<std::size_t>(samples_.learned));
+  for (std::size_t i = 0; i < samples_.buckets.size(); ++i) {
+    if (std::ranges::count(learned, i, &UsableSample::bucket) > 0) continue;
+    const VideoSize& size = samples_.buckets[i].size;
+    log::warning("data.buckets: {}x{}x{} suits none of the {} videos", size.frames, size.height,
+                 size.width, samples_.learned);
+  }
 }
 
 // The job that makes clips plans again, when the model of the training has left the memory to it.
@@ -184,8 +197,10 @@ void Training::open_output() {
   const Computation by{found_.device.is_cuda(), samples_.planned.products};
   Job sized = job_;  // the checkpoint's size, too, as if it were given
   DataSettings& data = sized.train->data;
-  std::tie(data.height, data.width, data.frames) =
-      std::tie(samples_.size.height, samples_.size.width, samples_.size.frames);
+  const VideoSize& size = samples_.buckets.front().size;
+  if (data.buckets.empty()) {
+    std::tie(data.height, data.width, data.frames) = std::tie(size.height, size.width, size.frames);
+  }
   fingerprint_ = fingerprint(model, sized, by);
   // How samples are computed is in their files; the list of them says which data these are.
   std::vector<std::size_t> learned(static_cast<std::size_t>(samples_.learned));
@@ -261,7 +276,7 @@ void Training::load() {
 }
 
 MetricsForm Training::metrics_form() const {
-  const std::int64_t timesteps = samples_.noise.timesteps;
+  const std::int64_t timesteps = samples_.buckets.front().noise.timesteps;
   MetricsForm form{.batch = settings_.batch, .timesteps = timesteps};
   if (settings_.validate_every == 0) return form;
   for (int quarter = 0; quarter < validation_quarters; ++quarter) {

@@ -111,6 +111,9 @@ TEST_F(TrainOptions, ReadsEveryKey) {
   EXPECT_EQ(train.data.height, 480);
   EXPECT_EQ(train.data.width, 720);
   EXPECT_EQ(train.data.frames, 49);
+  EXPECT_EQ(
+      parse({"--config", "train.cfg", "--data.buckets", "49x480x720,1x64x32"}).train->data.buckets,
+      (std::vector<VideoSize>{{480, 720, 49}, {64, 32, 1}}));
   EXPECT_EQ(train.data.fps, 7.5);
   EXPECT_FALSE(train.data.shuffle);
   EXPECT_TRUE(train.data.strict);
@@ -164,7 +167,8 @@ TEST_F(TrainOptions, RefusesWithOneMessage) {
       {{"--train.optimiser", "sgd"},
        "64: unknown option --train.optimiser; did you mean --train.optimizer?"},
       {{"--train.ema", "1"}, "64: --train.ema: found '1', expected a number from 0 to 0.999999"},
-      {{"--data.buckets", "1x8x8"}, "64: unknown option --data.buckets; did you mean --"},
+      {{"--data.bucket", "1x8x8"},
+       "64: unknown option --data.bucket; did you mean --data.buckets?"},
       {{"--from", "job.h5"}, "64: unknown option --from; did you mean --"},
       {{"stray"}, "64: unexpected argument 'stray', expected options such as --train.steps 1000"},
       {{"--train.method", "all"}, "64: --train.method: found 'all', expected one of lora, full"},
@@ -205,6 +209,14 @@ TEST_F(TrainOptions, RefusesWithOneMessage) {
        "64: --data.height: found '7', expected a whole number from 8 to 16384"},
       {{"--data.frames", "10001"},
        "64: --data.frames: found '10001', expected a whole number from 1 to 10000"},
+      {{"--data.buckets", "9x64"},
+       "64: --data.buckets: found '9x64', expected FRAMESxHEIGHTxWIDTH, such as 49x480x720"},
+      {{"--data.buckets", "9x64x64,"},
+       "64: --data.buckets: found '', expected FRAMESxHEIGHTxWIDTH"},
+      {{"--data.buckets", "9x7x64"},
+       "64: --data.buckets: height: found '7', expected a whole number from 8 to 16384"},
+      {{"--data.buckets", "9x64x64,9x64x64"},
+       "64: --data.buckets: found 9x64x64 twice in '9x64x64,9x64x64', expected each size once"},
       {{"--data.fps", "0"}, "64: --data.fps: found '0', expected a number from 0.01 to 1000"},
       {{"--data.cache", ""}, "64: --data.cache: found an empty value, expected a path"},
       {{"--lora.rank", "4097"},

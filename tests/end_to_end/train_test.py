@@ -329,6 +329,10 @@ class RefusalTest(Training):
                 (64, ("parallel.cfg: found 2, expected 1 or auto",),
                  {"parallel__cfg": 2, "ranks": 2}),
                 (64, ("data.height: ", "has 40, expected a multiple of 16"), {"data__height": 40}),
+                (64, ("data.buckets: height of 9x40x64: ", "has 40, expected a multiple of 16"),
+                 {"data__buckets": "9x64x64,9x40x64"}),
+                (64, ("data.buckets: found with data.height", "expected one of them"),
+                 {"data__buckets": "9x64x64", "data__height": 64}),
                 (64, ("unknown option --output.video",), {"output__video": "no"}),
                 (64, ("data.validation: found '", "expected train.validate-every"),
                  {"data__validation": self.clips}),
@@ -545,6 +549,71 @@ class RefusalTest(Training):
             losses.append(values_of(self.output)[0]["loss"].mean())
         for loss in losses:
             self.assertAlmostEqual(loss, rows["loss"][0], delta=1e-12)
+
+
+class BucketsTest(Training):
+    """Clips of three sizes in one training: four whole ones, two that are less high, one short."""
+
+    BUCKETS = {"data__buckets": "9x64x64,9x48x64,5x64x64,17x64x64"}
+
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        for number, change in ((1, ["-vf", "crop=64:48"]), (4, ["-vf", "crop=64:48"]),
+                               (5, ["-frames:v", "6"])):
+            clip, before = cls.clips / f"{number:03}.mkv", cls.shared / "before.mkv"
+            clip.rename(before)
+            subprocess.run(["ffmpeg", "-v", "error", "-i", before, *change, "-codec:v", "ffv1",
+                            clip], check=True)
+
+    def check_rows(self):
+        """A step has clips of one size, and each clip is used as often as others, but for those
+        that wait for a second one."""
+        with h5py.File(self.output / "metrics.h5") as file:
+            samples = file["sample"][()]
+        self.assertEqual(samples.shape, (STEPS, 2))
+        of = {1: 1, 4: 1, 5: 2}
+        for row in samples:
+            self.assertEqual(of.get(row[0], 0), of.get(row[1], 0), row)
+        self.assertEqual({int(i) for i in samples.ravel()}, set(range(CLIPS)))
+        counts = numpy.bincount(samples.ravel(), minlength=CLIPS)
+        self.assertLessEqual(counts.max() - counts.min(), 3, counts)
+
+    def test_on_any_ranks_and_after_a_kill(self):
+        options = self.BUCKETS | {"train__validate_every": 12}
+        outcome = self.train(**options)
+        self.assertEqual(outcome.status, 0, outcome)
+        self.assertEqual(outcome.lines(ERROR), [], outcome)
+        warnings = outcome.lines(WARNING)
+        self.assertEqual(len(warnings), 1, outcome)
+        self.assertIn("data.buckets: 17x64x64 suits none of the 7 videos", warnings[0])
+        self.assertIn("training on 7 clips, 4 of 9x64x64, 2 of 9x48x64, 1 of 5x64x64 (frames "
+                      "x height x width), 2 in a step", outcome.errors)
+        self.check_rows()
+        shapes = {0: (3, 16, 8, 8), 1: (3, 16, 6, 8), 4: (3, 16, 6, 8), 5: (2, 16, 8, 8)}
+        for number, shape in shapes.items():
+            with h5py.File(self.output / "cache" / f"{number:06}.h5") as file:
+                self.assertEqual(file["latent_mean"].shape, shape)
+        expected = values_of(self.output)
+        self.output = self.folder / "killed"
+        self.disturb(3, lambda job, ranks: os.kill(ranks[1], signal.SIGKILL),
+                     self.options(train__save_every=2, parallel__replicas=1, **options),
+                     lambda: self.saved_step() >= 6)
+        self.assertLess(self.saved_step(), STEPS)
+        for ranks, more in ((2, {"output__if_exists": "resume"}),
+                            (3, {"output__path": self.folder / "three"})):
+            self.output = more.get("output__path", self.output)
+            outcome = self.train(ranks, **options, **more)
+            self.assertEqual(outcome.status, 0, outcome)
+            self.check_same(self.output, expected)
+
+    def test_plan_shows_all_sizes(self):
+        options = self.options(ranks=2, **self.BUCKETS)
+        options.pop("output.path")
+        outcome = run(options, name="plan")
+        self.assertEqual(outcome.status, 0, outcome)
+        for size in ("9x64x64", "9x48x64", "5x64x64", "17x64x64"):
+            self.assertIn(size, outcome.output)
 
 
 class SamplesTest(Training):

@@ -151,6 +151,7 @@ TEST(Options, AreClassified) {
                                                "data.height",
                                                "data.width",
                                                "data.frames",
+                                               "data.buckets",
                                                "data.fps",
                                                "data.shuffle",
                                                "train.method",
@@ -221,12 +222,14 @@ TEST(Fingerprint, OfATrainingHasItsSettings) {
   train.samples_posterior = false;
   train.data.height = 480;
   train.data.fps = 7.5;
+  train.data.buckets = {{480, 720, 49}, {64, 32, 1}};
   train.lora.alpha = 1.5;
   train.lora.targets = {"ff.net.2"};
   job.dtype = DType::bfloat16;
   EXPECT_EQ(fingerprint("12ab", job, {}),
-            "model 12ab, backend cpu, dtype bfloat16, data.height 480, data.fps 7.5, "
-            "data.shuffle yes, train.method lora, train.steps 100, train.batch 1, train.seed 42, "
+            "model 12ab, backend cpu, dtype bfloat16, data.height 480, "
+            "data.buckets 49x480x720+1x64x32, data.fps 7.5, data.shuffle yes, train.method lora, "
+            "train.steps 100, train.batch 1, train.seed 42, "
             "train.learning-rate 0.0001, train.schedule cosine, train.warmup 0, "
             "train.optimizer sgd, train.clip none, train.caption-dropout 0, "
             "train.posterior mode, train.reproducible yes, lora.rank 64, lora.alpha 1.5, "

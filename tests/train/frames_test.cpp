@@ -52,13 +52,45 @@ TEST(ChosenFrames, AreTheNearestInTime) {
   }
 }
 
+// Height, width and frames of the video and of the sizes.
+TEST(ChosenBucket, HasTheMostFramesThenTheNearestRatioThenTheLargestSizeWithinTheVideo) {
+  const std::vector<VideoSize> sizes{{480, 720, 49}, {720, 480, 49}, {240, 360, 49},
+                                     {480, 720, 17}, {512, 512, 17}, {480, 720, 1}};
+  struct Case {
+    std::int64_t height, width, frames;
+    std::optional<std::size_t> expected;
+  };
+  const std::vector<Case> cases = {
+      {1080, 1620, 100, 0},                                          // both of its ratio fit
+      {480, 720, 49, 0},    {479, 720, 49, 2},                       // would be enlarged
+      {1080, 1920, 49, 0},  {1920, 1080, 49, 1}, {100, 150, 49, 2},  // none is within: the smallest
+      {720, 720, 60, 0},  // of equal ratios and areas the first
+      {480, 720, 48, 3},    {600, 640, 20, 4},   {480, 720, 16, 5}, {480, 720, 0, std::nullopt},
+  };
+  for (const Case& c : cases) {
+    InputFacts facts;
+    facts.height = c.height;
+    facts.width = c.width;
+    facts.frames = c.frames;
+    facts.fps = 8;
+    EXPECT_EQ(chosen_bucket(facts, std::nullopt, sizes), c.expected)
+        << c.frames << " frames of " << c.height << " x " << c.width;
+  }
+  InputFacts facts;
+  facts.height = 480;
+  facts.width = 720;
+  facts.frames = 96;
+  facts.fps = 16;
+  EXPECT_EQ(chosen_bucket(facts, 8, sizes), 3U);  // 96 frames at 16 are 48 at 8
+}
+
 DataSample media_sample(const std::string& name) {
   return {test::media_file(name), "a prompt", "clips.csv:2"};
 }
 
 UsableSample usable(const std::string& name) {
   const std::vector<UsableSample> found =
-      check_data(test::world(), {media_sample(name)}, {8, 8, 1}, {});
+      check_data(test::world(), {media_sample(name)}, std::vector<VideoSize>{{8, 8, 1}}, {});
   return found.at(0);
 }
 
@@ -147,13 +179,14 @@ class CheckData : public testing::Test {
     return {folder / name, "a prompt", fmt::format("clips.csv:{}", line)};
   }
   std::vector<UsableSample> check(const std::vector<DataSample>& samples) const {
-    return check_data(world, samples, size, settings);
+    return check_data(world, samples, sizes.empty() ? std::vector{size} : sizes, settings);
   }
 
   const comm::Group& world = test::world();
   test::TempFolder own;
   std::filesystem::path folder;
   VideoSize size{16, 16, 4};
+  std::vector<VideoSize> sizes;  // in place of one
   DataSettings settings{.path = "clips.csv"};
 };
 
@@ -191,6 +224,26 @@ TEST_F(CheckData, LeavesOutWhatCannotBeUsed) {
                              "is left out"));
   EXPECT_THAT(log, HasSubstr("clips.csv:6: " + (folder / "words.mp4").string() + ": not a video"));
   EXPECT_THAT(log, HasSubstr("clips.csv:9: " + (folder / "words.mp4").string() + ": not a video"));
+}
+
+// The videos have 4 frames, the image is one.
+TEST_F(CheckData, ChoosesASizeForEach) {
+  sizes = {{16, 24, 4}, {24, 16, 4}, {16, 16, 1}, {16, 16, 9}};
+  const std::vector<UsableSample> found =
+      check({media_sample("upright.mp4"), media_sample("palette.png"), media_sample("odd.mkv")});
+  ASSERT_EQ(found.size(), 3U);
+  EXPECT_EQ(found[0].bucket, found[0].facts.height > found[0].facts.width ? 1U : 0U);
+  EXPECT_EQ(found[1].bucket, 2U);
+  EXPECT_EQ(found[2].bucket, found[2].facts.height > found[2].facts.width ? 1U : 0U);
+}
+
+TEST_F(CheckData, OfSeveralSizesSaysTheFewestFramesThatAreExpected) {
+  settings.strict = true;
+  sizes = {{16, 16, 9}, {16, 16, 5}};
+  const std::vector<DataSample> samples{media_sample("upright.mp4")};
+  expect_error(
+      Status::data, [&] { check(samples); }, "clips.csv:2",
+      "upright.mp4: has 4 frames at 8 fps, expected at least 5");
 }
 
 TEST_F(CheckData, SaysHowManyFramesAreExpected) {

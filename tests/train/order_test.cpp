@@ -74,20 +74,73 @@ TEST(EpochOrder, IsThatOfTheDataWithoutShuffle) {
   EXPECT_TRUE(epoch_order(0, 42, false).empty());
 }
 
+using Samples = std::vector<std::size_t>;
+
+// The samples of the first steps, one after the other.
+Samples first_of(StepOrder& order, std::int64_t steps) {
+  Samples all;
+  for (std::int64_t step = 0; step < steps; ++step) {
+    const Samples& of_step = order.samples(step);
+    all.insert(all.end(), of_step.begin(), of_step.end());
+  }
+  return all;
+}
+
 // The seed of epoch e is train.seed + e; an epoch goes on across the ends of batches.
-TEST(SampleOf, CountsOverEpochs) {
-  for (const std::int64_t count : {1, 5, 7}) {
-    for (std::int64_t n = 0; n < 3 * count; ++n) {
-      const auto epoch = static_cast<std::uint64_t>(n / count);
-      EXPECT_EQ(sample_of(n, count, 42, true),
-                epoch_order(count, 42 + epoch, true)[static_cast<std::size_t>(n % count)]);
-      EXPECT_EQ(sample_of(n, count, 42, false), n % count);
+TEST(StepOrder, OfOneBucketCountsOverEpochs) {
+  for (const std::size_t count : {1U, 5U, 7U}) {
+    for (const bool shuffle : {true, false}) {
+      StepOrder order(Samples(count, 0), 3, 42, shuffle);
+      const Samples found = first_of(order, std::int64_t(count));  // three epochs
+      for (std::size_t n = 0; n < 3 * count; ++n) {
+        const auto epoch = epoch_order(std::int64_t(count), 42 + n / count, shuffle);
+        EXPECT_EQ(found[n], std::size_t(epoch[n % count])) << n << " of " << count;
+      }
     }
   }
   // randperm(5) of the seeds 42 and 43
-  std::vector<std::int64_t> both;
-  for (std::int64_t n = 0; n < 10; ++n) both.push_back(sample_of(n, 5, 42, true));
-  EXPECT_EQ(both, (std::vector<std::int64_t>{2, 4, 3, 0, 1, 3, 1, 4, 2, 0}));
+  StepOrder order(Samples(5, 0), 2, 42, true);
+  EXPECT_EQ(first_of(order, 5), (Samples{2, 4, 3, 0, 1, 3, 1, 4, 2, 0}));
+}
+
+// Samples of a bucket keep their order, and wait until they are as many as a batch: those of the
+// two buckets in randperm(5) of 42, 43: 2 4 3 0 1 | 3 1 4 2 0, with 1 and 4 in the second.
+TEST(StepOrder, GathersSamplesOfOneBucket) {
+  const Samples buckets{0, 1, 0, 0, 1};
+  StepOrder order(buckets, 2, 42, true);
+  EXPECT_EQ(order.samples(0), (Samples{2, 3}));
+  EXPECT_EQ(order.samples(1), (Samples{4, 1}));
+  EXPECT_EQ(order.samples(2), (Samples{0, 3}));
+  EXPECT_EQ(order.samples(3), (Samples{1, 4}));
+  EXPECT_EQ(order.samples(4), (Samples{2, 0}));
+}
+
+// Any step may be asked for, as by a training that goes on; over many epochs every sample is used
+// equally often, except for those that wait.
+TEST(StepOrder, UsesAllSamplesEquallyOften) {
+  const Samples buckets{0, 2, 0, 0, 2, 1, 0, 2, 0, 0, 0};
+  constexpr std::int64_t batch = 4, epochs = 40;
+  const std::int64_t steps = epochs * std::ssize(buckets) / batch;
+  StepOrder order(buckets, batch, 7, true);
+  std::vector<std::int64_t> uses(buckets.size());
+  for (std::int64_t step = 0; step < steps; ++step) {
+    const Samples of_step = order.samples(step);
+    ASSERT_EQ(of_step.size(), std::size_t(batch));
+    for (const std::size_t sample : of_step) {
+      EXPECT_EQ(buckets[sample], buckets[of_step.front()]) << "step " << step;
+      ++uses[sample];
+    }
+    if (step % 10 == 0) {
+      StepOrder other(buckets, batch, 7, true);
+      EXPECT_EQ(other.samples(step), of_step) << "step " << step;
+    }
+  }
+  // At most three of each bucket wait, and of the one bucket all three may be the same sample's.
+  for (const std::int64_t count : uses) EXPECT_NEAR(double(count), double(epochs), 4);
+  StepOrder again(buckets, batch, 7, true);
+  const Samples last = order.samples(steps - 1);
+  EXPECT_EQ(order.samples(3), again.samples(3));  // back
+  EXPECT_EQ(order.samples(steps - 1), last);
 }
 
 // One sample of the reference, drawn as a whole.

@@ -33,6 +33,7 @@ struct StepsReference {
   bool all_weights() const { return !lora; }
   Tensor get(const std::string& tensor) const { return run.get(tensor); }
   const nlohmann::json& facts() const { return run.facts; }
+  VideoSize narrower() const { return {size.height, size.width - 16, size.frames}; }
 };
 
 StepsReference of_cogvideox(const std::string& part, const std::string& name) {
@@ -94,6 +95,7 @@ struct Way {
   std::int64_t validate_every = 0;  // 0: before the first and after the last step
   bool own_validation = false;      // the last two of the samples only validate
   Shard shard = Shard::automatic;
+  bool buckets = false;  // the second sample has fewer columns
 };
 
 struct Trained {
@@ -173,6 +175,12 @@ class Training {
           {i, {fmt::format("{}.mp4", i), reference_.prompts[std::size_t(i)], "test"}, {}});
       usable.back().facts.hash = fmt::format("hash {}", i);
     }
+    if (way.buckets) {
+      DataSettings& data = job.train->data;
+      data.height = data.width = data.frames = {};
+      data.buckets = {reference_.size, reference_.narrower()};
+      usable.at(1).bucket = 1;
+    }
     std::vector<UsableSample> validation;
     if (way.own_validation) {
       for (const std::size_t i : {1U, 2U}) validation.push_back(usable[i]);
@@ -226,12 +234,19 @@ class Training {
     const auto everywhere = [&](const Tensor& x, const Shape& shape) {
       return Sharded{x.reshape(shape), Layout::replicated(shape, ranks_.size()), ranks_};
     };
+    // The first columns of a sample, as many as its file has.
+    const auto cut = [&](const Tensor& x, std::size_t i, const Shape& shape) {
+      Tensor part = Tensor::empty(shape, DType::float32);
+      copy_box(whole_box(shape), x.rows(std::int64_t(i), 1).reshape(one), whole_box(one), part,
+               whole_box(shape));
+      return everywhere(part, shape);
+    };
     for (std::size_t i = 0; i < files.size(); ++i) {
       SampleArrays arrays;
       arrays.prompt_embeds = everywhere(reference_.texts[i], files[i].shapes.prompt_embeds);
       if (i != std::size_t(latents_[0])) {  // the empty caption has no video
-        arrays.latent_mean = everywhere(mean.rows(std::int64_t(i), 1), one);
-        arrays.latent_std = everywhere(deviation.rows(std::int64_t(i), 1), one);
+        arrays.latent_mean = cut(mean, i, files[i].shapes.latent_mean);
+        arrays.latent_std = cut(deviation, i, files[i].shapes.latent_std);
       }
       write_sample(ranks_, files[i], arrays);
     }
@@ -388,6 +403,52 @@ TEST_P(TrainingSteps, HaveTheSameBitsOnAllLayouts) {
              {"replicas of one rank", n, 1, 1, {}},
              {"sharded weights", 1, {}, {}, WeightsChoice::sharded},
              {"weights on the host", 1, {}, {}, WeightsChoice::host}});
+  }
+}
+
+class TrainingBuckets : public TrainingSteps {};
+INSTANTIATE_TEST_SUITE_P(Models, TrainingBuckets,
+                         ::testing::Values("rotary", "all.v1_5", "opensora.v1_2"));
+
+// Clips of two sizes: steps are of one size each, and have the same bits on all layouts. The first
+// step with a sample of the size of the reference has the loss that it has without buckets.
+TEST_P(TrainingBuckets, HaveTheSameBitsOnAllLayouts) {
+  const StepsReference reference = reference_of(GetParam());
+  const comm::Group& world = test::world();
+  const comm::Group alone = world.split(world.rank() == 0 ? 0 : -1);
+  const int n = world.size();
+  Way way{.name = "alone", .steps = 6, .validate_every = 3, .buckets = true};
+  Trained one;
+  if (alone.member()) {
+    Training training(reference, alone);
+    one = training.run(way);
+    std::set<bool> narrow;
+    for (const StepResult& step : one.steps) {
+      for (const SampleLoss& sample : step.samples) {
+        EXPECT_EQ(sample.sample == 1, step.samples.front().sample == 1);
+        narrow.insert(sample.sample == 1);
+      }
+    }
+    EXPECT_EQ(narrow.size(), 2U) << "6 steps have both sizes";
+    // Validation before the first step: the same weights, noise and clips, but for the second.
+    const Trained whole = training.run({.name = "one size", .steps = 1});
+    const auto& found = one.validations[0].samples;
+    const auto& expected = whole.validations[0].samples;
+    ASSERT_EQ(found.size(), expected.size());
+    for (std::size_t i = 0; i < found.size(); ++i) {
+      EXPECT_EQ(found[i].sample, expected[i].sample);
+      EXPECT_EQ(found[i].loss == expected[i].loss, found[i].sample != 1) << "sample " << i;
+    }
+  }
+  Training together(reference, world);
+  for (Way other : {Way{"divided", 1, {}, {}, {}}, Way{"two replicas", n >= 2 ? 2 : 1, {}, {}, {}},
+                    Way{"replicas of one rank", n, 1, 1, {}},
+                    Way{"sharded weights", 1, {}, {}, WeightsChoice::sharded}}) {
+    other.steps = way.steps;
+    other.validate_every = way.validate_every;
+    other.buckets = true;
+    const Trained trained = together.run(other);
+    if (alone.member()) expect_same(one, trained, other.name);
   }
 }
 
