@@ -205,6 +205,7 @@ json describe(const JobPlan& planned, const std::vector<BatchOutline>& batches) 
     if (planned.train->method == TrainMethod::lora) {
       all["training"]["lora_rank"] = planned.train->lora.rank;
       all["training"]["lora_targets"] = planned.train->lora.targets;
+      all["training"]["lora_rank_pattern"] = pattern_text(planned.train->lora.rank_pattern);
     }
   }
   if (planned.tail) {
@@ -226,12 +227,13 @@ std::string describe_training(const JobPlan& planned, std::int64_t clips) {
     if (counts[i] < clips) sizes += fmt::format("{}{} ", sizes.empty() ? "" : ", ", counts[i]);
     sizes += fmt::format("of {}", shown(planned.formats[i].size));
   }
+  const LoraSettings& lora = planned.train->lora;
+  std::string what = fmt::format("LoRA of rank {}", lora.rank);
+  if (!lora.rank_pattern.empty()) what += fmt::format(" ({})", pattern_text(lora.rank_pattern));
+  if (planned.train->method == TrainMethod::full) what = "all weights of the transformer";
   return fmt::format("training on {} clip{}{} {} (frames x height x width), {} in a step: {}",
                      clips, clips == 1 ? "" : "s", counts.front() < clips ? "," : "", sizes,
-                     planned.train->batch,
-                     planned.train->method == TrainMethod::full
-                         ? std::string("all weights of the transformer")
-                         : fmt::format("LoRA of rank {}", planned.train->lora.rank));
+                     planned.train->batch, what);
 }
 
 std::string describe_clips(const std::vector<ClipOutline>& clips, const ClipKinds& kinds) {

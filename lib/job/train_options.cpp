@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <array>
+#include <cctype>
+#include <functional>
 
 #include "base/error.hpp"
 #include "job/values.hpp"
@@ -52,6 +54,10 @@ requires std::is_arithmetic_v<Number> std::string text_of(Number value) {
 template <class Value>
 std::string text_of(const std::optional<Value>& value) {
   return value ? text_of(*value) : "";
+}
+template <class T>
+std::string text_of(const LoraPatterns<T>& patterns) {  // without commas, which separate settings
+  return pattern_text(patterns, "+");
 }
 
 template <auto member>
@@ -117,6 +123,17 @@ void set_clip(Draft& draft, Text text, Where option) {
   if (text != "none") clip = parse_number(text, option, 1e-6, 1e6);
 }
 
+// The items of a list that commas separate.
+std::vector<Text> items_of(Text text) {
+  std::vector<Text> items;
+  for (std::size_t begin = 0; begin <= text.size();) {
+    const std::size_t end = std::min(text.find(',', begin), text.size());
+    items.push_back(text.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return items;
+}
+
 // "49x480x720,17x256x256", without repetitions.
 void set_buckets(Draft& draft, Text text, Where option) {
   std::vector<VideoSize>& found = train_of(draft).data.buckets;
@@ -124,9 +141,7 @@ void set_buckets(Draft& draft, Text text, Where option) {
   const auto number = [&](auto member, Text value, const char* what) {
     return parse_setting(setting_description(member), value, fmt::format("{}: {}", option, what));
   };
-  for (std::size_t begin = 0; begin <= text.size();) {
-    const std::size_t end = std::min(text.find(',', begin), text.size());
-    const Text bucket = text.substr(begin, end - begin);
+  for (const Text bucket : items_of(text)) {
     const std::size_t first = bucket.find('x'), second = bucket.find('x', first + 1);
     require(first != bucket.npos && second != bucket.npos &&
                 bucket.find('x', second + 1) == bucket.npos,
@@ -140,7 +155,6 @@ void set_buckets(Draft& draft, Text text, Where option) {
     require(std::ranges::find(found, size) == found.end(), Status::usage,
             "{}: found {} twice in '{}', expected each size once", option, bucket, text);
     found.push_back(size);
-    begin = end + 1;
   }
 }
 
@@ -153,17 +167,38 @@ std::string text_of(const std::vector<VideoSize>& buckets) {
   return text;
 }
 
-// A list without repetitions, separated by commas.
+// A list without repetitions.
 void set_targets(Draft& draft, Text text, Where option) {
   std::vector<std::string>& found = train_of(draft).lora.targets;
   found.clear();
-  for (std::size_t begin = 0; begin <= text.size();) {
-    const std::size_t end = std::min(text.find(',', begin), text.size());
-    found.emplace_back(targets[parse_choice(text.substr(begin, end - begin), option, targets)]);
+  for (const Text item : items_of(text)) {
+    found.emplace_back(targets[parse_choice(item, option, targets)]);
     require(std::ranges::count(found, found.back()) == 1, Status::usage,
             "{}: found {} twice in '{}', expected each layer once", option, found.back(), text);
-    begin = end + 1;
   }
+}
+
+// A list of KEY=N without repetitions of a key. parse: of N.
+template <class T>
+LoraPatterns<T> parse_patterns(Text text, Where option, const std::function<T(Text)>& parse) {
+  const auto is_in_names = [](char c) {
+    return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_' || c == '.';
+  };
+  LoraPatterns<T> found;
+  for (const Text item : items_of(text)) {
+    const Text key = item.substr(0, item.find('='));
+    require(key.size() < item.size() && !key.empty() && std::ranges::all_of(key, is_in_names),
+            Status::usage,
+            "{}: found '{}', expected KEY=N, where KEY is the name of a layer, or its end after a "
+            "dot, and no regular expression",
+            option, item);
+    const bool repeated = std::ranges::any_of(
+        found, [&](const LoraPattern<T>& pattern) { return pattern.key == key; });
+    require(!repeated, Status::usage, "{}: found {} twice in '{}', expected each key once", option,
+            key, text);
+    found.push_back({std::string(key), parse(item.substr(key.size() + 1))});
+  }
+  return found;
 }
 
 std::vector<Option> data_options() {
@@ -359,6 +394,15 @@ std::vector<Option> lora_options() {
   static const std::string alpha_help =
       fmt::format("the changes are multiplied by alpha / rank; 1e-6 to {} [default: lora.rank]",
                   max_lora_alpha);
+  static const std::string rank_pattern_help = fmt::format(
+      "other ranks of some layers, as rank_pattern of PEFT: a list of KEY=N; N is 1 to {}, KEY a "
+      "layer's name (transformer_blocks.0.attn1.to_q) or its end after a dot (to_q), and no "
+      "regular expression. The first key that fits a layer counts",
+      max_lora_rank);
+  static const std::string alpha_pattern_help = fmt::format(
+      "other values of alpha, likewise, 1e-6 to {}. Other layers have lora.alpha, also those with "
+      "a rank of their own",
+      max_lora_alpha);
   static const std::string targets_help = fmt::format(
       "linear layers of each block that are changed, a list of {}", fmt::join(targets, ", "));
   return {
@@ -374,6 +418,22 @@ std::vector<Option> lora_options() {
             const LoraSettings& lora = job.train->lora;
             return text_of(lora.alpha.value_or(static_cast<double>(lora.rank)));
           }),
+      changes_bits<&L::rank_pattern>(
+          "lora.rank-pattern", "LIST", rank_pattern_help.c_str(), nullptr,
+          [](Draft& d, Text text, Where option) {
+            train_of(d).lora.rank_pattern = parse_patterns<std::int64_t>(
+                text, option,
+                [&](Text number) { return parse_integer(number, option, 1, max_lora_rank); });
+          },
+          value_for_lora<&L::rank_pattern>),
+      changes_bits<&L::alpha_pattern>(
+          "lora.alpha-pattern", "LIST", alpha_pattern_help.c_str(), nullptr,
+          [](Draft& d, Text text, Where option) {
+            train_of(d).lora.alpha_pattern = parse_patterns<double>(text, option, [&](Text number) {
+              return parse_number(number, option, 1e-6, max_lora_alpha);
+            });
+          },
+          value_for_lora<&L::alpha_pattern>),
       changes_bits<&L::targets>("lora.targets", "LIST", targets_help.c_str(),
                                 "to_q,to_k,to_v,to_out.0", set_targets,
                                 [](const Job& job, const Computation&) {
@@ -382,7 +442,7 @@ std::vector<Option> lora_options() {
                                 }),
       changes_bits<&L::init>(
           "lora.init", "FILE",
-          "a LoRA of the same rank and targets to go on from; otherwise A is random and B zero",
+          "a LoRA of the same ranks and targets to go on from; otherwise A is random and B zero",
           nullptr, [](Draft& d, Text text, Where) { train_of(d).lora.init = std::string(text); },
           [](const Job& job, const Computation&) { return job.train->lora.init.string(); })};
 }

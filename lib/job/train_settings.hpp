@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "sampler/video_size.hpp"
+#include "weights/lora_patterns.hpp"
 
 namespace reelmesh {
 
@@ -40,6 +41,9 @@ constexpr std::string_view name_of(TrainMethod method) {
 struct LoraSettings {
   std::int64_t rank = 64;
   std::optional<double> alpha;  ///< unset: the rank
+  // Of the modules that a key names, in place of rank and alpha.
+  LoraPatterns<std::int64_t> rank_pattern;
+  LoraPatterns<double> alpha_pattern;
   std::vector<std::string> targets{"to_q", "to_k", "to_v", "to_out.0"};
   std::filesystem::path init;  ///< a LoRA to go on from; empty: A random, B zero
 };

@@ -57,9 +57,11 @@ struct TrainingToPlan {
 inline std::optional<LoraShape> lora_shape(const TrainSettings& settings) {
   if (settings.method == TrainMethod::full) return std::nullopt;
   const LoraSettings& lora = settings.lora;
-  const auto rank = static_cast<double>(lora.rank);
-  return LoraShape{
-      .targets = lora.targets, .rank = lora.rank, .factor = lora.alpha.value_or(rank) / rank};
+  return LoraShape{.targets = lora.targets,
+                   .rank = lora.rank,
+                   .alpha = lora.alpha.value_or(static_cast<double>(lora.rank)),
+                   .ranks = lora.rank_pattern,
+                   .alphas = lora.alpha_pattern};
 }
 
 }  // namespace reelmesh

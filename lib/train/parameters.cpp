@@ -116,16 +116,14 @@ void Parameters::read(const std::vector<LoraTarget>& targets) {
   require(lora.modules().size() == targets.size(), Status::data,
           "{}: found a LoRA of {} modules, expected {}: those that lora.targets names", where,
           lora.modules().size(), targets.size());
-  const auto rank = static_cast<double>(settings_.lora.rank);
-  const double factor = settings_.lora.alpha.value_or(rank) / rank;
   for (std::size_t i = 0; i < targets.size(); ++i) {
     const auto found = lora.modules().find(targets[i].module);
     require(found != lora.modules().end(), Status::data,
             "{}: found no module '{}', which lora.targets names", where, targets[i].module);
     const LoraModule& module = found->second;
-    require(module.rank == settings_.lora.rank, Status::data,
-            "{}: module '{}' has rank {}, expected lora.rank = {}", where, targets[i].module,
-            module.rank, settings_.lora.rank);
+    require(module.rank == targets[i].rank, Status::data,
+            "{}: module '{}' has rank {}, expected {}, as lora.rank and lora.rank-pattern say",
+            where, targets[i].module, module.rank, targets[i].rank);
     const Tensor down = lora.file().load(module.down, DType::float32);
     Tensor up = transposed(lora.file().load(module.up, DType::float32));
     require(down.shape() == Shape{module.rank, targets[i].in} &&
@@ -135,7 +133,7 @@ void Parameters::read(const std::vector<LoraTarget>& targets) {
             "{} and {}",
             where, targets[i].module, down.shape(1), up.shape(1), targets[i].in, targets[i].out);
     // B is trained for this training's factor.
-    const auto scale = static_cast<float>(module.factor / factor);
+    const auto scale = static_cast<float>(module.factor / targets[i].factor());
     for (float& value : up.span<float>()) value *= scale;
     set(matrices_[2 * i], down);
     set(matrices_[2 * i + 1], up);

@@ -19,7 +19,7 @@ class Parameters {
   /// both as in settings.lora.init; parameters as in the checkpoint. The same values for every
   /// number of ranks. columns: how ranks of `group` divide them. host: where they are; in a
   /// dry run that of shapes. Errors as Lora::open; Error(data) if the LoRA has other modules or
-  /// another rank.
+  /// other ranks.
   Parameters(const comm::Group& group, const Trainable& model, const TokenColumns& columns,
              const TrainSettings& settings, Device host = {});
 

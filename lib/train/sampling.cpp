@@ -106,15 +106,17 @@ JobPlan plan_sampling(const Job& clips, const Conditions& conditions, Inputs inp
                       const TrainSettings& settings) {
   LoraMemory later;
   if (settings.method == TrainMethod::lora) {
-    std::int64_t columns = 0;
+    const LoraShape lora = lora_shape(settings).value();
     const Checkpoint weights = Family::open(clips.model)->open(ModelPart::transformer);
     for (const auto& [name, tensor] : weights.tensors()) {
-      const bool is_target = std::ranges::any_of(settings.lora.targets, [&](const auto& target) {
-        return name.ends_with("." + target + ".weight");
-      });
-      if (is_target) columns = std::max(columns, numel(tensor.shape) / tensor.shape.at(0));
+      constexpr std::string_view end = ".weight";
+      if (!name.ends_with(end) || tensor.shape.size() != 2) continue;
+      const std::optional<LoraTarget> target =
+          lora.target(name.substr(0, name.size() - end.size()), tensor.shape[1], tensor.shape[0]);
+      if (!target) continue;
+      const LoraMemory own = lora_memory(target->in, target->rank);
+      if (own.shared >= later.shared) later = own;
     }
-    later = lora_memory(columns, settings.lora.rank);
   }
   return plan_job(clips, conditions, std::move(inputs), {}, later);
 }

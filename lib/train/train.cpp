@@ -334,12 +334,12 @@ void Training::write_lora() {
   const Trainable& model = steps_->model();
   const std::vector<Tensor> values = steps_->results_together(0, model.matrices().size());
   if (world_.rank() != 0) return;
-  LoraToWrite lora{.rank = settings_.lora.rank,
-                   .alpha = settings_.lora.alpha.value_or(static_cast<double>(settings_.lora.rank)),
-                   .targets = settings_.lora.targets};
+  const LoraShape shape = lora_shape(settings_).value();
+  LoraToWrite lora{.rank = shape.rank, .alpha = shape.alpha, .targets = shape.targets};
   for (std::size_t i = 0; i < model.targets().size(); ++i) {
+    const LoraTarget& target = model.targets()[i];
     lora.modules.push_back(
-        {model.targets()[i].module, values[2 * i], transposed(values[2 * i + 1])});
+        {target.module, target.alpha, values[2 * i], transposed(values[2 * i + 1])});
   }
   reelmesh::write_lora(job_.output / "lora", lora);
 }

@@ -7,6 +7,7 @@
 
 #include "weights/json.hpp"
 #include "weights/lora.hpp"
+#include "weights/lora_patterns.hpp"
 
 namespace reelmesh {
 namespace {
@@ -69,8 +70,7 @@ T LoraConfig::value_for(const std::string& module, const std::vector<Pattern<T>>
                         T otherwise) const {
   const Pattern<T>* found = nullptr;
   for (const Pattern<T>& pattern : patterns) {
-    const bool ends = !pattern.whole && module.ends_with("." + pattern.name);
-    if (!ends && module != pattern.name) continue;
+    if (pattern.whole ? module != pattern.name : !names_module(pattern.name, module)) continue;
     if (found != nullptr && found->value != pattern.value) {
       fail(Status::data,
            "{}: the patterns '{}' and '{}' give module '{}' the values {} and {}, expected one "

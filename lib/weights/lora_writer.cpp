@@ -15,14 +15,23 @@ using nlohmann::json;
 
 constexpr const char* prefix = "transformer.";
 
+json number(double alpha) {
+  return alpha == std::floor(alpha) ? json(static_cast<std::int64_t>(alpha)) : json(alpha);
+}
+
 // LoraConfig of PEFT as the file's metadata has it: a JSON object whose keys have the prefix. Only
 // keys that all releases of PEFT know which diffusers 0.36 can use: readers give all to LoraConfig.
+// Patterns have whole names, since PEFT takes the first that fits and JSON objects have no order.
 std::string adapter_metadata(const LoraToWrite& lora) {
-  json alpha = lora.alpha;
-  if (lora.alpha == std::floor(lora.alpha)) alpha = static_cast<std::int64_t>(lora.alpha);
+  json ranks = json::object(), alphas = json::object();
+  for (const LoraMatrices& matrices : lora.modules) {
+    const std::int64_t rank = matrices.down.shape(0);
+    if (rank != lora.rank) ranks[matrices.module] = rank;
+    if (matrices.alpha != lora.alpha) alphas[matrices.module] = number(matrices.alpha);
+  }
   const json config = {{"peft_type", "LORA"},
                        {"r", lora.rank},
-                       {"lora_alpha", alpha},
+                       {"lora_alpha", number(lora.alpha)},
                        {"target_modules", lora.targets},
                        {"lora_dropout", 0.0},
                        {"bias", "none"},
@@ -31,8 +40,8 @@ std::string adapter_metadata(const LoraToWrite& lora) {
                        {"init_lora_weights", true},
                        {"use_rslora", false},
                        {"use_dora", false},
-                       {"rank_pattern", json::object()},
-                       {"alpha_pattern", json::object()},
+                       {"rank_pattern", ranks},
+                       {"alpha_pattern", alphas},
                        {"modules_to_save", nullptr},
                        {"layers_to_transform", nullptr},
                        {"layers_pattern", nullptr},
@@ -44,13 +53,12 @@ std::string adapter_metadata(const LoraToWrite& lora) {
   return with_prefix.dump(2);
 }
 
-void check(const LoraToWrite& lora, const LoraMatrices& matrices) {
+void check(const LoraMatrices& matrices) {
   const Tensor &down = matrices.down, &up = matrices.up;
   expect(down.dtype() == DType::float32 && up.dtype() == DType::float32 &&
-             down.shape().size() == 2 && down.shape()[0] == lora.rank && up.shape().size() == 2 &&
-             up.shape()[1] == lora.rank,
-         "module {} has A {} and B {}, expected [{}, in] and [out, {}] in float32", matrices.module,
-         to_string(down.shape()), to_string(up.shape()), lora.rank, lora.rank);
+             down.shape().size() == 2 && up.shape().size() == 2 && down.shape(0) == up.shape(1),
+         "module {} has A {} and B {}, expected [rank, in] and [out, rank] in float32",
+         matrices.module, to_string(down.shape()), to_string(up.shape()));
 }
 
 }  // namespace
@@ -59,7 +67,7 @@ void write_lora(const std::filesystem::path& folder, const LoraToWrite& lora) {
   std::vector<TensorToWrite> tensors;
   std::vector<const Tensor*> values;
   for (const LoraMatrices& matrices : lora.modules) {
-    check(lora, matrices);
+    check(matrices);
     for (const auto& [name, tensor] :
          {std::pair("lora_A", &matrices.down), std::pair("lora_B", &matrices.up)}) {
       tensors.push_back({fmt::format("{}{}.{}.weight", prefix, matrices.module, name),

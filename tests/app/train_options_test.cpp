@@ -50,6 +50,7 @@ TEST_F(TrainOptions, DefaultsAreThoseOfTrainSettings) {
   EXPECT_EQ(found.data.cache, plain.data.cache);
   EXPECT_EQ(found.lora.rank, plain.lora.rank);
   EXPECT_EQ(found.lora.alpha, plain.lora.alpha);
+  EXPECT_TRUE(found.lora.rank_pattern.empty() && found.lora.alpha_pattern.empty());
   EXPECT_EQ(found.lora.targets, plain.lora.targets);
   EXPECT_EQ(found.lora.init, plain.lora.init);
   EXPECT_EQ(found.steps, 7);
@@ -98,6 +99,8 @@ TEST_F(TrainOptions, ReadsEveryKey) {
         "posterior = mode\nsave-every = 50\nreproducible = no\nsample-every = 7\n"
         "sample-steps = 12\nsample-guidance = 1.5\nsample-prompts = prompts.txt\n"
         "[lora]\nrank = 8\nalpha = 4.5\ntargets = to_k,ff.net.0.proj\n"
+        "rank-pattern = transformer_blocks.0.attn1.to_k=4096,to_k=1\n"
+        "alpha-pattern = ff.net.0.proj=0.25\n"
         "[numerics]\ndtype = bfloat16\n[device]\nthreads = 3\n[restart]\nevery = 20\n");
   write("prompts.txt", "a cat\n# a dog\na fox\n");
   const Job job = parse({"--config", "train.cfg", "--train.batch", "4", "--max-time", "1h"});
@@ -143,6 +146,8 @@ TEST_F(TrainOptions, ReadsEveryKey) {
   EXPECT_EQ(train.lora.rank, 8);
   EXPECT_EQ(train.lora.alpha, 4.5);
   EXPECT_EQ(train.lora.targets, (std::vector<std::string>{"to_k", "ff.net.0.proj"}));
+  EXPECT_EQ(pattern_text(train.lora.rank_pattern), "transformer_blocks.0.attn1.to_k=4096,to_k=1");
+  EXPECT_EQ(pattern_text(train.lora.alpha_pattern), "ff.net.0.proj=0.25");
   EXPECT_EQ(parse_more({"--train.schedule", "linear"}).train->schedule, RateSchedule::linear);
   const auto& options = job.options;
   EXPECT_NE(std::ranges::find(options, std::pair<std::string, std::string>("train.batch", "4")),
@@ -228,6 +233,18 @@ TEST_F(TrainOptions, RefusesWithOneMessage) {
       {{"--lora.targets", ""}, "64: --lora.targets: found '', expected one of to_q"},
       {{"--lora.targets", "to_q,to_q"},
        "64: --lora.targets: found to_q twice in 'to_q,to_q', expected each layer once"},
+      {{"--lora.rank-pattern", "to_q"},
+       "64: --lora.rank-pattern: found 'to_q', expected KEY=N, where KEY is the name of a layer"},
+      {{"--lora.rank-pattern", "to_q=4,"}, "64: --lora.rank-pattern: found '', expected KEY=N"},
+      {{"--lora.rank-pattern", "=4"}, "64: --lora.rank-pattern: found '=4', expected KEY=N"},
+      {{"--lora.rank-pattern", "to_[qk]=4"},
+       "64: --lora.rank-pattern: found 'to_[qk]=4', expected KEY=N"},
+      {{"--lora.rank-pattern", "to_q=4,to_k=0"},
+       "64: --lora.rank-pattern: found '0', expected a whole number from 1 to 4096"},
+      {{"--lora.rank-pattern", "to_q=4,to_q=5"},
+       "64: --lora.rank-pattern: found to_q twice in 'to_q=4,to_q=5', expected each key once"},
+      {{"--lora.alpha-pattern", "to_q=x"},
+       "64: --lora.alpha-pattern: found 'x', expected a number from 1e-06"},
       {{"--numerics.dtype", "float16", "--device.backend", "cuda"},
        "64: --numerics.dtype: found float16, expected float32 or bfloat16"},
   };

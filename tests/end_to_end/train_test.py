@@ -753,10 +753,10 @@ class SamplesTest(Training):
 
 
 class UseTest(Training):
-    def clip(self, *loras, **more):
+    def clip(self, *loras, ranks=1, **more):
         output = self.folder / f"of {len(list(self.folder.iterdir()))}"
         self.make({"model.path": MODEL, "output.path": output, "prompt.text": self.captions[0],
-                   "sample.steps": 4, "model.lora": list(loras)} | more)
+                   "sample.steps": 4, "model.lora": list(loras)} | more, ranks)
         return read_clip(output)["latents"]
 
     def test_the_lora_is_used(self):
@@ -790,6 +790,66 @@ class UseTest(Training):
         # Its LoRA has only what it has learned on top.
         both = self.clip(first, lora_file(self.folder / "changed"))
         self.assertFalse(numpy.array_equal(both, self.clip(first)))
+
+    def test_layers_with_ranks_of_their_own(self):
+        """A training that is killed goes on with the same bits on other ranks; its LoRA has the
+        ranks and factors with which it was trained."""
+        more = {"train__batch": 1, "train__warmup": 0, "train__caption_dropout": 0,
+                "data__shuffle": "no", "train__steps": 8, "lora__targets": "to_q,to_k,ff.net.2",
+                "lora__rank_pattern": "transformer_blocks.0.attn1.to_k=7,to_k=2,ff.net.2=9",
+                "lora__alpha_pattern": "ff.net.2=4.5,attn1.to_q=1"}
+        self.check_trained(output__path=self.folder / "expected", **more)
+        expected = values_of(self.folder / "expected")
+        self.disturb(3, lambda job, ranks: os.kill(ranks[1], signal.SIGKILL),
+                     self.options(train__save_every=1, parallel__replicas=1, **more),
+                     lambda: self.saved_step() >= 3)
+        self.assertLess(self.saved_step(), 8)
+        saved = self.output / "restart" / "training.h5"
+        self.check_refused(65, f"{saved}: is of another training: found lora.rank-pattern ",
+                           "to_k=7+to_k=2+ff.net.2=9, expected lora.rank-pattern to_k=2+ff.net.2=9",
+                           output__if_exists="resume",
+                           **more | {"lora__rank_pattern": "to_k=2,ff.net.2=9"})
+        self.check_trained(2, output__if_exists="resume", **more)
+        self.check_same(self.output, expected)
+        trained = lora_file(self.output)
+        inspected = execute([PROGRAM, "inspect", trained])
+        self.assertEqual(inspected.status, 0, inspected)
+        for text in ("18 modules: ", "rank 2 (5), 4 (6), 7 (1), 9 (6)", "lora_adapter_metadata",
+                     "factor, alpha / rank: 0.25 (6), 0.5 (6), 0.571429 (1), 2 (5)"):
+            self.assertIn(text, inspected.output)
+
+        # The next clip, with its random numbers, has the loss that the training would have found.
+        loss = expected[0]["loss"]
+        self.output = self.folder / "short"
+        self.check_trained(**more | {"train__steps": 5})
+        begun, losses = lora_file(self.output), {}
+        for name, start in (("plain", {}), ("changed", {"model__lora": begun}),
+                            ("goes on", {"lora__init": begun})):
+            self.output = self.folder / name
+            self.check_trained(2, **more | start | {
+                "train__steps": 1, "train__seed": 42 + 5, "train__learning_rate": 0,
+                "data__path": self.from_clip(5)})
+            losses[name] = values_of(self.output)[0]["loss"][0]
+        self.assertEqual(losses["goes on"], loss[5])
+        self.assertLess(abs(losses["changed"] / loss[5] - 1), 1e-4)
+        self.assertGreater(abs(losses["plain"] / loss[5] - 1), 1e-3)
+        for name, values in read_safetensors(begun).items():
+            numpy.testing.assert_array_equal(read_safetensors(lora_file(self.output))[name], values)
+        clips = [self.clip(trained), self.clip(trained, ranks=3), self.clip()]
+        numpy.testing.assert_array_equal(clips[0], clips[1])
+        self.assertFalse(numpy.array_equal(clips[0], clips[2]))
+
+        self.output = self.folder / "refused"
+        self.check_refused(65, f"{begun}: module 'transformer_blocks.0.attn1.to_k' has rank 7, "
+                           "expected 2, as lora.rank and lora.rank-pattern say", lora__init=begun,
+                           **more | {"lora__rank_pattern": "to_k=2,ff.net.2=9"})
+        for option in ("rank", "alpha"):
+            self.check_refused(64, f"lora.{option}-pattern: found 'to_v', which names no layer that "
+                               "is trained", "transformer_blocks.0.attn1.to_q, to_q", ranks=2,
+                               **more | {f"lora__{option}_pattern": "to_q=2,to_v=9"})
+        planned = self.planned(self.options(**more), "--ranks", 2)
+        self.assertEqual(planned["training"]["lora_rank_pattern"],
+                         "transformer_blocks.0.attn1.to_k=7,to_k=2,ff.net.2=9")
 
     def test_all_weights(self):
         """A training of all weights that is killed goes on with the same bits on other ranks, and

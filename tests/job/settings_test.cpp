@@ -174,6 +174,8 @@ TEST(Options, AreClassified) {
                                                "lora.init",
                                                "lora.rank",
                                                "lora.alpha",
+                                               "lora.rank-pattern",
+                                               "lora.alpha-pattern",
                                                "lora.targets"}));
   for (const std::string& name : found[Effect::no_bits]) {
     const std::string section = name.substr(0, name.find('.'));
@@ -224,6 +226,8 @@ TEST(Fingerprint, OfATrainingHasItsSettings) {
   train.data.fps = 7.5;
   train.data.buckets = {{480, 720, 49}, {64, 32, 1}};
   train.lora.alpha = 1.5;
+  train.lora.rank_pattern = {{"transformer_blocks.0.ff.net.2", 128}, {"ff.net.2", 8}};
+  train.lora.alpha_pattern = {{"net.2", 0.5}};
   train.lora.targets = {"ff.net.2"};
   job.dtype = DType::bfloat16;
   EXPECT_EQ(fingerprint("12ab", job, {}),
@@ -233,7 +237,9 @@ TEST(Fingerprint, OfATrainingHasItsSettings) {
             "train.learning-rate 0.0001, train.schedule cosine, train.warmup 0, "
             "train.optimizer sgd, train.clip none, train.caption-dropout 0, "
             "train.posterior mode, train.reproducible yes, lora.rank 64, lora.alpha 1.5, "
-            "lora.targets ff.net.2, tf32 no, reproducible yes, attention auto");
+            "lora.rank-pattern transformer_blocks.0.ff.net.2=128+ff.net.2=8, "
+            "lora.alpha-pattern net.2=0.5, lora.targets ff.net.2, tf32 no, reproducible yes, "
+            "attention auto");
   train.method = TrainMethod::full;  // settings of LoRAs do not matter
   train.ema = 0.5;
   EXPECT_THAT(

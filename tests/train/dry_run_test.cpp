@@ -57,6 +57,7 @@ TrainSettings settings_of(const std::string& name, std::int64_t batch) {
   }
   settings.lora.rank = 4;
   settings.lora.targets = {"to_q", "to_v", "to_out.0", "ff.net.0.proj"};
+  settings.lora.rank_pattern = {{"to_v", 9}, {"transformer_blocks.0.ff.net.0.proj", 2}};
   settings.batch = batch;
   return settings;
 }

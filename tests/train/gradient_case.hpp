@@ -20,10 +20,6 @@ struct GradientCase : TrainingReference {
     const Tensor stored = lora->file().load(down ? found.down : found.up, DType::float32);
     return down ? stored : train::transposed(stored);
   }
-  /// Whether layers of the feed-forward network have LoRAs, too.
-  bool has_feed_forward() const {
-    return lora->modules().contains("transformer_blocks.0.ff.net.2");
-  }
 };
 
 /// A case by its name, with "all." in front if all parameters are trained.
@@ -51,12 +47,8 @@ inline CaseGradient gradient_of(const GradientCase& c, const GradientRun& run) {
           .on(run.device);
   std::optional<LoraShape> shape;
   if (c.lora) {
-    shape = {.targets = {"to_q", "to_k", "to_v", "to_out.0"},
-             .rank = 4,
-             .factor = c.lora->modules().begin()->second.factor};
-    if (c.has_feed_forward()) {
-      shape->targets.insert(shape->targets.end(), {"ff.net.0.proj", "ff.net.2"});
-    }
+    shape = {.targets = c.targets(), .rank = lora_rank, .alpha = lora_alpha};
+    std::tie(shape->ranks, shape->alphas) = patterns_of(*c.lora);
   }
   CogVideoXTrainable model(weights, config, run.dtype, {.residence = run.residence, .group = group},
                            shape);

@@ -3,9 +3,13 @@
 // (see their README.md).
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <tuple>
+
 #include "models/reference.hpp"
 #include "train/parameters.hpp"
 #include "weights/lora.hpp"
+#include "weights/lora_patterns.hpp"
 
 namespace reelmesh::test {
 
@@ -40,10 +44,33 @@ struct TrainingReference : StoredRun {
   }
 
   bool all_weights() const { return !lora; }
+  /// The ends of the modules that the LoRA changes.
+  std::vector<std::string> targets() const {
+    std::vector<std::string> found;
+    for (const char* end : {"to_q", "to_k", "to_v", "to_out.0", "ff.net.0.proj", "ff.net.2"}) {
+      const auto is_named = [&](const auto& module) { return names_module(end, module.first); };
+      if (std::ranges::any_of(lora->modules(), is_named)) found.emplace_back(end);
+    }
+    return found;
+  }
 
   Reference reference;
   std::optional<Lora> lora;  ///< unless all parameters are trained
 };
+
+// Of most modules of the LoRAs.
+constexpr std::int64_t lora_rank = 4;
+constexpr double lora_alpha = 6;
+/// Rank and alpha of the modules of a LoRA that have others.
+inline std::pair<LoraPatterns<std::int64_t>, LoraPatterns<double>> patterns_of(const Lora& lora) {
+  std::pair<LoraPatterns<std::int64_t>, LoraPatterns<double>> patterns;
+  for (const auto& [name, module] : lora.modules()) {
+    const double alpha = module.factor * static_cast<double>(module.rank);
+    if (module.rank != lora_rank) patterns.first.push_back({name, module.rank});
+    if (alpha != lora_alpha) patterns.second.push_back({name, alpha});
+  }
+  return patterns;
+}
 
 /// Between a tensor and the elements of it, at most `count`, that are kept at equal distances.
 inline double largest_difference_of_kept(const Tensor& whole, const Tensor& kept,

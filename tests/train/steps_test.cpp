@@ -27,6 +27,7 @@ struct StepsReference {
   std::vector<Tensor> texts;
   std::optional<Lora> lora;  // unless all parameters are trained
   std::filesystem::path lora_path;
+  std::vector<std::string> lora_targets = {};
   std::int64_t kept = 256;      // elements of each change
   bool divides_frames = false;  // or rows, without rings
 
@@ -50,7 +51,11 @@ StepsReference of_cogvideox(const std::string& part, const std::string& name) {
     embeddings.push_back(texts.rows(row, 1).reshape({texts.shape(1), texts.shape(2)}));
   }
   std::filesystem::path lora;
-  if (found.lora) lora = found.folder / found.facts.at("lora").get<std::string>();
+  std::vector<std::string> targets;
+  if (found.lora) {
+    lora = found.folder / found.facts.at("lora").get<std::string>();
+    targets = found.targets();
+  }
   const VideoSize size{latents[3] * 8, latents[4] * 8,
                        (latents[1] - 1) * config.temporal_compression + 1};
   const std::filesystem::path model = found.reference.folder;
@@ -61,7 +66,8 @@ StepsReference of_cogvideox(const std::string& part, const std::string& name) {
           .prompts = std::move(prompts),
           .texts = std::move(embeddings),
           .lora = std::move(start),
-          .lora_path = lora};
+          .lora_path = lora,
+          .lora_targets = std::move(targets)};
 }
 
 StepsReference of_open_sora(const std::string& name) {
@@ -140,12 +146,15 @@ class Training {
     train.epsilon = facts.at("epsilon").get<double>();
     train.clip = facts.at("clip").get<double>();
     train.caption_dropout = facts.at("caption_dropout").get<double>();
-    train.lora.rank = 4;
-    train.lora.alpha = 6;
     if (reference.all_weights()) {
       train.method = TrainMethod::full;
     } else {
       train.lora.init = reference.lora_path;
+      train.lora.targets = reference.lora_targets;
+      train.lora.rank = test::lora_rank;
+      train.lora.alpha = test::lora_alpha;
+      std::tie(train.lora.rank_pattern, train.lora.alpha_pattern) =
+          test::patterns_of(*reference.lora);
     }
   }
   ~Training() {
@@ -269,8 +278,8 @@ class TrainingSteps : public ::testing::TestWithParam<std::string> {
   }
 };
 INSTANTIATE_TEST_SUITE_P(CogVideoX, TrainingSteps,
-                         ::testing::Values("sincos", "rotary", "v1_5", "all.sincos", "all.rotary",
-                                           "all.v1_5"));
+                         ::testing::Values("sincos", "rotary", "v1_5", "patterns", "all.sincos",
+                                           "all.rotary", "all.v1_5"));
 INSTANTIATE_TEST_SUITE_P(OpenSora, TrainingSteps,
                          ::testing::Values("opensora.v1_0", "opensora.v1_2"));
 

@@ -17,18 +17,25 @@ import peft
 import torch
 from diffusers import CogVideoXPipeline
 from diffusers.optimization import get_scheduler
+from peft.utils.other import get_pattern_key
 from safetensors.torch import load_file, save_file
 
 from make_cogvideox_data import folders_given, load, prepare_libraries, write_json
 from make_lora_data import draw
 
-RANK, ALPHA = 4, 6
+RANK, ALPHA = 4, 6  # of modules that no pattern names
 ATTENTION = ["to_q", "to_k", "to_v", "to_out.0"]
 LORAS = {  # name: kind and targets
     "sincos": ("sincos", ATTENTION),
     "rotary": ("rotary", ATTENTION),
     "rotary_ff": ("rotary", [*ATTENTION, "ff.net.0.proj", "ff.net.2"]),
     "v1_5": ("v1_5", ATTENTION),
+    "patterns": ("sincos", ["to_q", "to_k", "to_v", "ff.net.2"]),
+}
+# Of LoRAs whose modules have unlike ranks and alphas: settings of PEFT's LoraConfig.
+PATTERNS = {
+    "patterns": dict(rank_pattern={"to_k": 2, "transformer_blocks.0.attn1.to_v": 7, "ff.net.2": 6},
+                     alpha_pattern={"attn1.to_q": 2.5, "transformer_blocks.0.attn1.to_v": 3.5, "ff.net.2": 1.5}),
 }
 # Of one sample each. latents: frames with padding, rows, columns; text: row of the kind's text.embeddings.
 GRADIENTS = {
@@ -39,12 +46,14 @@ GRADIENTS = {
     "rotary_ff": dict(lora="rotary_ff", latents=(3, 10, 6), timestep=250, text=2),
     "v1_5": dict(lora="v1_5", latents=(6, 10, 6), timestep=601, text=1),
     "v1_5.odd": dict(lora="v1_5", latents=(2, 6, 14), timestep=37, text=3),
+    "patterns": dict(lora="patterns", latents=(3, 6, 10), timestep=601, text=2),
 }
 # latents: frames without padding, rows, columns.
 TEN_STEPS = {
     "sincos": dict(lora="sincos", latents=(5, 6, 10)),
     "rotary": dict(lora="rotary", latents=(3, 10, 6)),
     "v1_5": dict(lora="v1_5", latents=(3, 6, 10)),
+    "patterns": dict(lora="patterns", latents=(3, 6, 10)),
 }
 SAMPLES, TEXTS, EMPTY_TEXT = 3, [1, 2, 3], 0
 SETTINGS = dict(steps=10, batch=2, seed=7, learning_rate=1e-3, schedule="cosine", warmup=3, beta1=0.9, beta2=0.95,
@@ -65,16 +74,16 @@ ALL_STEPS = {
 }
 
 
-def config_of(targets):
-    return peft.LoraConfig(r=RANK, lora_alpha=ALPHA, target_modules=targets)
+def config_of(name):
+    return peft.LoraConfig(r=RANK, lora_alpha=ALPHA, target_modules=LORAS[name][1], **PATTERNS.get(name, {}))
 
 
 def with_lora(checkpoints, name, loras):
     """The pipeline of the kind, its transformer with this LoRA, of which alone gradients are wanted."""
-    kind, targets = LORAS[name]
+    kind, _ = LORAS[name]
     pipeline = load(checkpoints / kind, torch.float32)
     pipeline.transformer.requires_grad_(False)
-    pipeline.transformer.add_adapter(config_of(targets))
+    pipeline.transformer.add_adapter(config_of(name))
     parameters = trained(pipeline.transformer)
     assert set(parameters) == set(loras[name])
     with torch.no_grad():
@@ -108,11 +117,12 @@ def trained(transformer):
     return {name.replace(".default", ""): p for name, p in transformer.named_parameters() if p.requires_grad}
 
 
-def drawn_lora(transformer, targets, seed):
+def drawn_lora(transformer, lora, seed):
+    targets, ranks = LORAS[lora][1], PATTERNS.get(lora, {}).get("rank_pattern", {})
     modules = [name for name, module in transformer.named_modules()
                if isinstance(module, torch.nn.Linear) and name.startswith("transformer_blocks.")
                and any(name.endswith("." + target) for target in targets)]
-    return draw(transformer, seed, dict.fromkeys(modules, RANK))
+    return draw(transformer, seed, {module: ranks.get(get_pattern_key(ranks, module), RANK) for module in modules})
 
 
 def call(pipeline, x, text, timesteps):
@@ -308,8 +318,8 @@ def main():
     loras = {}
     for seed, (name, (kind, targets)) in enumerate(LORAS.items(), start=100):
         transformer = load(checkpoints / kind, torch.float32).transformer
-        loras[name] = drawn_lora(transformer, targets, seed)
-        settings = config_of(targets).to_dict() | {"target_modules": sorted(targets)}
+        loras[name] = drawn_lora(transformer, name, seed)
+        settings = config_of(name).to_dict() | {"target_modules": sorted(targets)}
         CogVideoXPipeline.save_lora_weights(out, loras[name], weight_name=f"{name}_lora.safetensors",
                                             transformer_lora_adapter_metadata=settings)
     tensors, facts = {}, {"gradients": {}, "ten_steps": {}}

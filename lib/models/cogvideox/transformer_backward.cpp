@@ -201,19 +201,17 @@ CogVideoXGradients::Attended CogVideoXGradients::attend_again(const Tensor& q,
 void CogVideoXGradients::collect(const Adapter& adapter, const Tensor& x,
                                  const std::vector<Tensor>& d, const Tensor& hidden,
                                  const Tensor& d_hidden) const {
-  const std::int64_t rank = adapter.lora_rank();
   const Device host = model_.device().host();
   const Tensor all_hidden = columns_.gather(as_rows(hidden));
   const Tensor down = ops::token_products(columns_.gather(as_rows(d_hidden)), x).on(host);
-  for (std::size_t p = 0; p < adapter.parts().size(); ++p) {
-    const Adapter::Part& part = adapter.parts()[p];
-    const auto row = static_cast<std::int64_t>(p) * rank;
+  for (const Adapter::Part& part : adapter.parts()) {
     const std::size_t of_layer =
         static_cast<std::size_t>(part.first_output) / static_cast<std::size_t>(adapter.outputs());
-    const Tensor up = ops::token_products(column_range(all_hidden, {row, rank}), d[of_layer]);
+    const Tensor up =
+        ops::token_products(column_range(all_hidden, {part.first_hidden, part.rank}), d[of_layer]);
     const std::size_t target = static_cast<std::size_t>(part.target);
-    (*take_)(2 * target, down.rows(row, rank));
-    (*take_)(2 * target + 1, ops::scaled(up, static_cast<float>(adapter.factor())).on(host));
+    (*take_)(2 * target, down.rows(part.first_hidden, part.rank));
+    (*take_)(2 * target + 1, ops::scaled(up, static_cast<float>(part.factor)).on(host));
   }
 }
 
@@ -438,18 +436,16 @@ std::vector<BlockAdapters> CogVideoXTrainable::make_adapters(const LoraShape& lo
       std::vector<int> parts;
       for (const std::string& name : names) {
         parts.push_back(-1);
-        const bool chosen = std::ranges::any_of(lora.targets, [&](const std::string& target) {
-          return name == target || name.ends_with("." + target);
-        });
-        if (!chosen) continue;
+        const std::optional<LoraTarget> target =
+            lora.target(fmt::format("transformer_blocks.{}.{}", i, name), in, out);
+        if (!target) continue;
         parts.back() = static_cast<int>(targets_.size());
-        const LoraTarget& target = targets_.emplace_back(
-            LoraTarget{fmt::format("transformer_blocks.{}.{}", i, name), in, out});
-        lora_matrices_.push_back({target.module + ".lora_A", lora.rank, in});
-        lora_matrices_.push_back({target.module + ".lora_B", lora.rank, out});
+        targets_.push_back(*target);
+        lora_matrices_.push_back({target->module + ".lora_A", target->rank, in});
+        lora_matrices_.push_back({target->module + ".lora_B", target->rank, out});
       }
       if (std::ranges::count(parts, -1) == std::ssize(parts)) return nullptr;
-      adapters_.push_back(std::make_unique<Adapter>(parts, in, out, lora.rank, lora.factor, dtype_,
+      adapters_.push_back(std::make_unique<Adapter>(parts, targets_, in, out, dtype_,
                                                     checkpoint_.device(), checkpoint_.numerics()));
       return adapters_.back().get();
     };
@@ -463,6 +459,7 @@ std::vector<BlockAdapters> CogVideoXTrainable::make_adapters(const LoraShape& lo
   require(!targets_.empty(), Status::usage,
           "lora.targets: no layer of the model ends with any of them, expected to_q, to_k, to_v, "
           "to_out.0, ff.net.0.proj or ff.net.2");
+  lora.require_patterns_used(targets_);
   return blocks;
 }
 

@@ -14,7 +14,8 @@ namespace reelmesh {
 class CogVideoXTrainable final : public Trainable {
  public:
   /// Computes on weights.device(). Without a LoRA all parameters are trained. Error(usage) for a
-  /// target that no block has. Collective over placement.group, unless weights are replicated.
+  /// target that no block has, and for a pattern that names no target. Collective over
+  /// placement.group, unless weights are replicated.
   CogVideoXTrainable(const Checkpoint& weights, const CogVideoXConfig& config, DType dtype,
                      const WeightPlacement& placement, const std::optional<LoraShape>& lora);
 

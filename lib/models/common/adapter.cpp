@@ -4,20 +4,22 @@
 
 namespace reelmesh {
 
-Adapter::Adapter(std::vector<int> parts, std::int64_t in, std::int64_t out_of_part,
-                 std::int64_t rank, double factor, DType dtype, Device device,
+Adapter::Adapter(const std::vector<int>& parts, std::span<const LoraTarget> targets,
+                 std::int64_t in, std::int64_t out_of_part, DType dtype, Device device,
                  const Numerics& numerics)
     : in_(in),
       out_(std::ssize(parts) * out_of_part),
       out_of_part_(out_of_part),
-      rank_(rank),
-      factor_(factor),
       dtype_(dtype),
       device_(device),
       numerics_(numerics) {
   std::int64_t first = 0;
-  for (const int target : parts) {
-    if (target >= 0) parts_.push_back({target, first});
+  for (const int number : parts) {
+    if (number >= 0) {
+      const LoraTarget& target = targets[static_cast<std::size_t>(number)];
+      parts_.push_back({number, first, ranks_, target.rank, target.factor()});
+      ranks_ += target.rank;
+    }
     first += out_of_part;
   }
   expect(!parts_.empty(), "an adapter of no target");
@@ -28,29 +30,30 @@ ops::Linear Adapter::linear(const Tensor& values) const {
 }
 
 void Adapter::set(std::span<const LoraValues> values) {
-  const std::int64_t ranks = std::ssize(parts_) * rank_;
   const auto matrix = [&](std::int64_t rows, std::int64_t columns) {
     return Tensor::zeros({rows, columns}, DType::float32, device_.host());
   };
-  Tensor down = matrix(ranks, in_), down_transposed = matrix(in_, ranks);
-  Tensor up = matrix(out_, ranks), up_transposed = matrix(ranks, out_);
+  Tensor down = matrix(ranks_, in_), down_transposed = matrix(in_, ranks_);
+  Tensor up = matrix(out_, ranks_), up_transposed = matrix(ranks_, out_);
   for (std::size_t p = 0; p < parts_.size() && !device_.only_shapes; ++p) {
-    const LoraValues& part = values[static_cast<std::size_t>(parts_[p].target)];
-    expect(part.down.shape() == Shape{rank_, in_} && part.up.shape() == Shape{rank_, out_of_part_},
-           "values {} and {} of a LoRA of {} inputs and {} outputs", part.down.shape(),
-           part.up.shape(), in_, out_of_part_);
-    for (std::int64_t r = 0; r < rank_; ++r) {
-      const std::int64_t row = static_cast<std::int64_t>(p) * rank_ + r;
+    const Part& part = parts_[p];
+    const LoraValues& of_part = values[static_cast<std::size_t>(part.target)];
+    expect(of_part.down.shape() == Shape{part.rank, in_} &&
+               of_part.up.shape() == Shape{part.rank, out_of_part_},
+           "values {} and {} of a LoRA of rank {}, {} inputs and {} outputs", of_part.down.shape(),
+           of_part.up.shape(), part.rank, in_, out_of_part_);
+    for (std::int64_t r = 0; r < part.rank; ++r) {
+      const std::int64_t row = part.first_hidden + r;
       for (std::int64_t i = 0; i < in_; ++i) {
-        const float value = part.down.data<float>()[r * in_ + i];
+        const float value = of_part.down.data<float>()[r * in_ + i];
         down.data<float>()[row * in_ + i] = value;
-        down_transposed.data<float>()[i * ranks + row] = value;
+        down_transposed.data<float>()[i * ranks_ + row] = value;
       }
       for (std::int64_t o = 0; o < out_of_part_; ++o) {
-        const float value =
-            static_cast<float>(factor_ * double{part.up.data<float>()[r * out_of_part_ + o]});
-        const std::int64_t output = parts_[p].first_output + o;
-        up.data<float>()[output * ranks + row] = value;
+        const float value = static_cast<float>(
+            part.factor * double{of_part.up.data<float>()[r * out_of_part_ + o]});
+        const std::int64_t output = part.first_output + o;
+        up.data<float>()[output * ranks_ + row] = value;
         up_transposed.data<float>()[row * out_ + output] = value;
       }
     }

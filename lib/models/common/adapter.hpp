@@ -8,10 +8,13 @@
 
 namespace reelmesh {
 
-/// A linear layer with a LoRA: its weight [out, in] is changed by factor·B·A.
+/// A linear layer with a LoRA: its weight [out, in] is changed by factor()·B·A.
 struct LoraTarget {
   std::string module;  ///< "transformer_blocks.0.attn1.to_q"
-  std::int64_t in = 0, out = 0;
+  std::int64_t in = 0, out = 0, rank = 0;
+  double alpha = 0;
+
+  double factor() const { return alpha / static_cast<double>(rank); }
 };
 
 /// Values of one target, or their gradient; float32 on the host. For some columns or for all.
@@ -23,23 +26,23 @@ struct LoraValues {
 /// The low-rank change of a linear layer that may be several targets fused (their outputs are
 /// concatenated; models/common/layers.hpp). With x [row, in]:
 ///   hidden = x·Aᵀ, y += hidden·(factor·B)ᵀ
-/// where A has the rows of all targets, and B is block diagonal. Products are of dtype.
+/// where A has the rows of all targets, whose ranks may differ, and B is block diagonal. Products
+/// are of dtype.
 class Adapter {
  public:
-  /// parts: the index of the target of each part of the layer, in the order of outputs; −1: none.
-  Adapter(std::vector<int> parts, std::int64_t in, std::int64_t out_of_part, std::int64_t rank,
-          double factor, DType dtype, Device device, const Numerics& numerics);
+  /// parts: the index in `targets` of each part of the layer, in the order of outputs; −1: none.
+  Adapter(const std::vector<int>& parts, std::span<const LoraTarget> targets, std::int64_t in,
+          std::int64_t out_of_part, DType dtype, Device device, const Numerics& numerics);
 
   /// What the layer computes with from now on. values: of all targets, with all columns.
   void set(std::span<const LoraValues> values);
 
-  std::int64_t lora_rank() const { return rank_; }
-  double factor() const { return factor_; }
   std::int64_t outputs() const { return out_of_part_; }  ///< of each part
-  /// Targets of this layer in the order of `hidden`'s columns, lora_rank() each.
+  /// A target of this layer: columns [first_hidden, first_hidden + rank) of `hidden` belong to it.
   struct Part {
     int target;
-    std::int64_t first_output;
+    std::int64_t first_output, first_hidden, rank;
+    double factor;
   };
   const std::vector<Part>& parts() const { return parts_; }
 
@@ -58,8 +61,7 @@ class Adapter {
   ops::Linear linear(const Tensor& values) const;
 
   std::vector<Part> parts_;
-  std::int64_t in_, out_, out_of_part_, rank_;
-  double factor_;
+  std::int64_t in_, out_, out_of_part_, ranks_ = 0;  // ranks_: of all parts together
   DType dtype_;
   Device device_;
   Numerics numerics_;

@@ -2,6 +2,7 @@
 // The interface of a diffusion transformer that is being trained to the training loop.
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -10,14 +11,24 @@
 #include "models/common/adapter.hpp"
 #include "models/common/denoiser.hpp"
 #include "ops/exact_sum.hpp"
+#include "weights/lora_patterns.hpp"
 
 namespace reelmesh {
 
 /// Which layers get a LoRA, and how large.
 struct LoraShape {
   std::vector<std::string> targets;  ///< the ends of modules: "to_q", "ff.net.0.proj"
+  // Of modules that no pattern names.
   std::int64_t rank = 64;
-  double factor = 1;  ///< alpha / rank
+  double alpha = 64;  ///< changes are multiplied by alpha / rank
+  LoraPatterns<std::int64_t> ranks = {};
+  LoraPatterns<double> alphas = {};
+
+  /// None if it is not a target.
+  std::optional<LoraTarget> target(const std::string& module, std::int64_t in,
+                                   std::int64_t out) const;
+  /// Error(usage) for a key of ranks or alphas that names none of the modules.
+  void require_patterns_used(std::span<const LoraTarget> modules) const;
 };
 
 /// A matrix that is trained: half of a LoRA (LoraValues), or a parameter of the model.

@@ -1,0 +1,35 @@
+#include "models/common/trainable.hpp"
+
+#include <algorithm>
+
+#include "base/error.hpp"
+
+namespace reelmesh {
+
+std::optional<LoraTarget> LoraShape::target(const std::string& module, std::int64_t in,
+                                            std::int64_t out) const {
+  const bool chosen = std::ranges::any_of(
+      targets, [&](const std::string& end) { return names_module(end, module); });
+  if (!chosen) return std::nullopt;
+  return LoraTarget{module, in, out, value_of_module(ranks, module, rank),
+                    value_of_module(alphas, module, alpha)};
+}
+
+void LoraShape::require_patterns_used(std::span<const LoraTarget> modules) const {
+  const auto check = [&](const auto& patterns, const char* option) {
+    for (const auto& pattern : patterns) {
+      require(std::ranges::any_of(modules,
+                                  [&](const LoraTarget& target) {
+                                    return names_module(pattern.key, target.module);
+                                  }),
+              Status::usage,
+              "{}: found '{}', which names no layer that is trained (lora.targets), expected the "
+              "name of one, or its end after a dot: {}, {}",
+              option, pattern.key, modules.front().module, targets.front());
+    }
+  };
+  check(ranks, "lora.rank-pattern");
+  check(alphas, "lora.alpha-pattern");
+}
+
+}  // namespace reelmesh
