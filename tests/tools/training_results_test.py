@@ -63,7 +63,7 @@ class Numbers(Report):
         self.assertEqual(found["samples"]["items"][2], {
             "sample": 2, "prompt": "a red square jumps, 2", "file": "clips/002.mkv"})
         self.assertEqual(found["lora"], {
-            "rank": 8, "alpha": 4, "targets": ["to_q", "to_k", "to_v", "to_out.0"], "file": LORA,
+            "rank": 8, "alpha": 4, "rank_pattern": "", "alpha_pattern": "", "targets": ["to_q", "to_k", "to_v", "to_out.0"], "file": LORA,
             "bytes": (self.out / LORA).stat().st_size})
 
     def test_the_mean_of_many_steps(self):
@@ -180,6 +180,15 @@ class Numbers(Report):
         text = self.expect(0, self.out, "--text")
         self.assertIn("2 steps without values: the job was killed", text)
         self.assertIn("the loss of 2 steps is not finite", text)
+
+    def test_a_lora_of_several_ranks(self):
+        support.write_training(self.out, 4, options={"lora.rank-pattern": "to_q=2,ff.net.2=16",
+                                                     "lora.alpha-pattern": "to_q=1"})
+        found = self.training()["lora"]
+        self.assertEqual((found["rank_pattern"], found["alpha_pattern"]),
+                         ("to_q=2,ff.net.2=16", "to_q=1"))
+        self.assertIn("rank 8 (to_q=2,ff.net.2=16), alpha 4 (to_q=1), of to_q, to_k",
+                      self.page())
 
     def test_options_that_are_not_given(self):
         support.write_training(self.out, 4, options={"lora.alpha": "", "train.clip": "none",

@@ -139,6 +139,8 @@ class Training:
         alpha = _number(options.get("lora.alpha"))
         found = path.is_file()
         return {"rank": rank, "alpha": rank if alpha is None else alpha,  # as the option's default
+                "rank_pattern": options.get("lora.rank-pattern", ""),
+                "alpha_pattern": options.get("lora.alpha-pattern", ""),
                 "targets": [one for one in options.get("lora.targets", "").split(",") if one],
                 "file": str(path.relative_to(self._job.folder)) if found else None,
                 "bytes": path.stat().st_size if found else None}

@@ -56,8 +56,11 @@ def in_words(found):
         yield "file", (f'{lora["file"]}, {size(lora["bytes"])}' if lora["file"] else
                        "no transformer has been written yet")
         return
-    alpha = f', alpha {plain(lora["alpha"])}' if lora["alpha"] is not None else ""
-    yield "LoRA", (f'rank {lora["rank"] if lora["rank"] is not None else "?"}{alpha}, of '
+    def others(pattern):
+        return f" ({pattern})" if pattern else ""
+    rank = str("?" if lora["rank"] is None else lora["rank"]) + others(lora["rank_pattern"])
+    alpha = "" if lora["alpha"] is None else f', alpha {plain(lora["alpha"])}'
+    yield "LoRA", (f'rank {rank}{alpha}{others(lora["alpha_pattern"])}, of '
                    f'{", ".join(lora["targets"]) or "?"}')
     yield "file", (f'{lora["file"]}, {size(lora["bytes"])}' if lora["file"] else
                    "no LoRA has been written yet")
