@@ -133,7 +133,7 @@ void JobRun::prepare_output() {
     write_index();
   });
   if (watchdog_ != nullptr && ranks_.rank() == 0)
-    status_file_.emplace(job_.output, planned_, *watchdog_);
+    status_file_.emplace(job_.output, status_of_clips(job_.output, planned_), *watchdog_);
   if (job_.trace_level > 0) begin_trace();  // otherwise a trace that is there says how it was made
 }
 

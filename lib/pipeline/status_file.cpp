@@ -13,15 +13,16 @@ namespace {
 
 constexpr std::chrono::seconds period{2};
 
+using Steps = decltype(StatusContent::steps);
+
 // "step" and "steps" of the clip that a rank denoises.
-void add_progress(nlohmann::ordered_json& json, const comm::Activity& rank,
-                  const JobPlan& planned) {
+void add_progress(nlohmann::ordered_json& json, const comm::Activity& rank, const Steps& steps) {
   if (rank.step < 0) return;
   json["step"] = rank.step;
-  if (rank.clip >= 0) json["steps"] = planned.clip_steps(rank.clip);
+  if (rank.clip >= 0 && steps) json["steps"] = steps(rank);
 }
 
-nlohmann::ordered_json as_json(const comm::Activity& rank, const JobPlan& planned) {
+nlohmann::ordered_json as_json(const comm::Activity& rank, const Steps& steps) {
   nlohmann::ordered_json json{{"rank", rank.rank}, {"host", rank.host}, {"process", rank.process}};
   json["stage"] =
       rank.stage.empty() ? nlohmann::ordered_json() : nlohmann::ordered_json(rank.stage);
@@ -29,7 +30,7 @@ nlohmann::ordered_json as_json(const comm::Activity& rank, const JobPlan& planne
     if (number >= 0) json[name] = number;
   };
   add("clip", rank.clip);
-  add_progress(json, rank, planned);
+  add_progress(json, rank, steps);
   add("layer", rank.layer);
   if (!rank.waiting.empty()) json["waiting_in"] = rank.waiting;
   json["heard_seconds_ago"] = rank.heard_ago;
@@ -37,8 +38,7 @@ nlohmann::ordered_json as_json(const comm::Activity& rank, const JobPlan& planne
 }
 
 // The clips that ranks work on: what they do with it, and which ranks.
-nlohmann::ordered_json at_work(const std::vector<comm::Activity>& activities,
-                               const JobPlan& planned) {
+nlohmann::ordered_json at_work(const std::vector<comm::Activity>& activities, const Steps& steps) {
   const auto clip_state = [](const comm::Activity& rank) -> std::string {
     namespace spans = trace::spans;
     if (rank.stage == spans::encode.name || rank.stage == spans::encode_image.name ||
@@ -56,7 +56,7 @@ nlohmann::ordered_json at_work(const std::vector<comm::Activity>& activities,
     nlohmann::ordered_json& clip = found[{rank.clip, state}];
     clip["clip"] = rank.clip;
     clip["state"] = state;
-    add_progress(clip, rank, planned);
+    add_progress(clip, rank, steps);
     clip["ranks"].push_back(rank.rank);
   }
   nlohmann::ordered_json clips = nlohmann::ordered_json::array();
@@ -66,15 +66,33 @@ nlohmann::ordered_json at_work(const std::vector<comm::Activity>& activities,
 
 }  // namespace
 
-StatusFile::StatusFile(const std::filesystem::path& output, const JobPlan& planned,
+StatusContent status_of_clips(const std::filesystem::path& output, const JobPlan& planned) {
+  const Steps steps = [&planned](const comm::Activity& rank) {
+    return planned.clip_steps(rank.clip);
+  };
+  const auto job = [output, &planned, steps](const std::vector<comm::Activity>& activities) {
+    std::error_code ignored;
+    std::size_t complete = 0;
+    for (auto entry = std::filesystem::directory_iterator(output / "clips", ignored);
+         !ignored && entry != std::filesystem::directory_iterator(); entry.increment(ignored)) {
+      if (entry->path().filename().string().front() != '.') ++complete;
+    }
+    return nlohmann::ordered_json{{"clips", planned.clips.size()},
+                                  {"complete", complete},
+                                  {"at_work", at_work(activities, steps)}};
+  };
+  return {job, steps};
+}
+
+StatusFile::StatusFile(const std::filesystem::path& output, StatusContent content,
                        const comm::Watchdog& watchdog)
-    : folder_(output), planned_(planned), watchdog_(watchdog) {
+    : folder_(output), content_(std::move(content)), watchdog_(watchdog) {
   thread_ = std::thread([this] {
     std::unique_lock lock(mutex_);
     std::chrono::nanoseconds wait{};
     do {
       const auto began = std::chrono::steady_clock::now();
-      write();  // reads the folder of clips, of which there may be a million
+      write();  // may read the folder of clips, of which there may be a million
       wait = std::max<std::chrono::nanoseconds>(period,
                                                 20 * (std::chrono::steady_clock::now() - began));
     } while (!changed_.wait_for(lock, wait, [this] { return ending_; }));
@@ -99,20 +117,11 @@ void StatusFile::remove() {
 }
 
 void StatusFile::write() const {
-  std::error_code ignored;
-  std::size_t complete = 0;
-  for (auto entry = std::filesystem::directory_iterator(folder_ / "clips", ignored);
-       !ignored && entry != std::filesystem::directory_iterator(); entry.increment(ignored)) {
-    if (entry->path().filename().string().front() != '.') ++complete;
-  }
   const std::vector<comm::Activity> activities = watchdog_.activities();
-  nlohmann::ordered_json ranks = nlohmann::ordered_json::array();
-  for (const comm::Activity& rank : activities) ranks.push_back(as_json(rank, planned_));
-  const nlohmann::ordered_json status{{"updated", iso8601_now()},
-                                      {"clips", planned_.clips.size()},
-                                      {"complete", complete},
-                                      {"at_work", at_work(activities, planned_)},
-                                      {"ranks", ranks}};
+  nlohmann::ordered_json status{{"updated", iso8601_now()}};
+  status.update(content_.job(activities));
+  nlohmann::ordered_json& ranks = status["ranks"] = nlohmann::ordered_json::array();
+  for (const comm::Activity& rank : activities) ranks.push_back(as_json(rank, content_.steps));
   try {
     NewFile file(folder_ / "status.json", Flush::no);
     file.write(status.dump(1) + "\n");

@@ -1,7 +1,9 @@
 #pragma once
 // OUT/status.json: what a running job does at the moment.
 #include <condition_variable>
+#include <functional>
 #include <mutex>
+#include <nlohmann/json_fwd.hpp>
 #include <thread>
 
 #include "comm/watchdog.hpp"
@@ -9,15 +11,28 @@
 
 namespace reelmesh::pipeline {
 
+/// What a job says of itself. Both functions are called by the thread of StatusFile.
+struct StatusContent {
+  /// How far it is, by keys of its own. activities: of the ranks.
+  std::function<nlohmann::ordered_json(const std::vector<comm::Activity>& activities)> job;
+  /// Of how many steps a rank that is in one does one; null: not known.
+  std::function<int(const comm::Activity& rank)> steps;
+};
+
+/// Of a job that makes clips: the numbers of all and of complete clips, and the clips at work.
+/// planned: must outlive the result.
+StatusContent status_of_clips(const std::filesystem::path& output, const JobPlan& planned);
+
 /// A thread that replaces OUT/status.json every two seconds, less often if that would take more
-/// than 5 % of its time: the numbers of all and of complete clips, and for each rank its stage,
-/// clip, step and layer, as the watchdog last heard. A plain file that is replaced by rename, since
+/// than 5 % of its time: the time, how far the job is, and for each rank its stage, clip, step and
+/// layer, as the watchdog last heard. A plain file that is replaced by rename, since
 /// readers of HDF5's SWMR mode need a file system that keeps the order of writes, which NFS does
 /// not, and parallel HDF5 does not offer it. Errors are ignored: the results do not depend on it.
 class StatusFile {
  public:
-  /// planned, watchdog: must outlive the object.
-  StatusFile(const std::filesystem::path& output, const JobPlan& planned,
+  /// On the rank that was launched first. watchdog, and what `content` refers to: must outlive the
+  /// object.
+  StatusFile(const std::filesystem::path& output, StatusContent content,
              const comm::Watchdog& watchdog);
   /// Ends the thread. The file stays, so that it shows what a job that fails did last.
   ~StatusFile();
@@ -32,7 +47,7 @@ class StatusFile {
   void write() const;
 
   std::filesystem::path folder_;
-  const JobPlan& planned_;
+  StatusContent content_;
   const comm::Watchdog& watchdog_;
   std::mutex mutex_;
   std::condition_variable changed_;

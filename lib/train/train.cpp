@@ -25,6 +25,7 @@
 #include "store/training_restart.hpp"
 #include "tensor/memory.hpp"
 #include "train/sampling.hpp"
+#include "train/status.hpp"
 #include "train/steps.hpp"
 #include "weights/config.hpp"
 #include "weights/json.hpp"
@@ -64,8 +65,14 @@ const char* const saved_is_kept = "; what was saved before is kept";
 // A training on all its ranks, in the order of its functions. Each is collective.
 class Training {
  public:
-  Training(const comm::Group& ranks, const Job& job, const ProgramInfo& program)
-      : ranks_(ranks), job_(job), settings_(*job.train), program_(program) {
+  Training(const comm::Group& ranks, const Job& job, const ProgramInfo& program,
+           const comm::Watchdog* watchdog)
+      : ranks_(ranks),
+        job_(job),
+        settings_(*job.train),
+        program_(program),
+        watchdog_(watchdog),
+        status_(job.train->steps) {
     trace::recorder() = {};
     trace::recorder().level = static_cast<trace::Level>(job.trace_level);
   }
@@ -108,6 +115,7 @@ class Training {
   const Job& job_;
   const TrainSettings& settings_;
   const ProgramInfo& program_;
+  const comm::Watchdog* watchdog_;
 
   pipeline::Devices found_;
   comm::Group world_;  // in plan order
@@ -119,6 +127,8 @@ class Training {
   std::vector<std::size_t> to_make_;  // of cached_
   JobRecord record_;
   std::optional<TraceWriter> traces_;
+  TrainingStatus status_;
+  std::optional<pipeline::StatusFile> status_file_;  // on the rank that was launched first
   std::optional<Steps> steps_;
   std::optional<Metrics> metrics_;  // on the first rank
   std::int64_t before_ = 0;         // steps that were completed before
@@ -216,6 +226,9 @@ void Training::open_output() {
   if (removes_cache) to_make_ = samples_to_make(world_, cached_);
   begin_record(model);
   write_index("unfinished");
+  if (watchdog_ != nullptr && ranks_.rank() == 0) {
+    status_file_.emplace(job_.output, status_.content(), *watchdog_);
+  }
   if (job_.trace_level > 0) {
     const auto level = trace::level_names.at(static_cast<std::size_t>(job_.trace_level));
     traces_.emplace(world_, job_.output, std::string(level), [this] {
@@ -243,6 +256,7 @@ void Training::write_index(const std::string& status) {
 }
 
 bool Training::encode() {
+  status_.set_state("encoding samples");
   return encode_samples(world_, samples_, cached_, to_make_, cache(),
                         {job_.dtype, job_.numerics, found_.device});
 }
@@ -260,7 +274,9 @@ std::int64_t Training::load_model(bool goes_on) {
 }
 
 void Training::load() {
+  status_.set_state("loading the model");
   before_ = done_ = load_model(job_.if_exists == IfExists::resume);
+  status_.set_begun(before_);
   has_begun_ = true;
   if (before_ > 0) {
     log::info("{} steps were done before, {} are asked for", before_, settings_.steps);
@@ -349,6 +365,7 @@ void Training::save(std::int64_t step) {
   if (steps_->trains()) steps_->write_restart(job_.output, step, fingerprint_);
   settings_.method == TrainMethod::full ? write_transformer() : write_lora();
   unsaved_.reset();
+  status_.set_saved(step);
   saved_step_ = step;
   saved_at_ = now();
 }
@@ -372,6 +389,7 @@ void Training::validate_if_due(Progress& progress) {
   const bool is_known = world_.rank() == 0 && metrics_->has_validation(done_);
   if (world_.max(std::int64_t{is_known ? 1 : 0}) > 0) return;
   progress.pause();
+  status_.set_state("validating");
   std::optional<ValidationResult> result;
   if (steps_->trains()) result = steps_->validate_together();
   progress.resume();
@@ -399,6 +417,7 @@ void Training::validate_if_due(Progress& progress) {
 void Training::sample_if_due(Progress& progress) {
   if (!is_due(settings_.sample_every) || interrupted_) return;
   progress.pause();
+  status_.set_state("making clips");
   if (saved_step_ != done_) save(done_);
   steps_.reset();
   release_free_memory();
@@ -429,6 +448,7 @@ void Training::run() {
   bool stops = interrupted_;
   while (done_ < settings_.steps && !stops) {
     if (!unsaved_) unsaved_.emplace();
+    status_.set_state("training");
     const double began = now();
     StepResult result;
     if (steps_->trains()) result = steps_->step_together(done_);
@@ -449,6 +469,9 @@ void Training::run() {
       metrics_->add({result.loss, result.gradient_norm, result.learning_rate, seconds}, samples);
     });
     done_ = step;
+    // Ranks that the layout leaves idle have no loss.
+    constexpr double none = -std::numeric_limits<double>::infinity();
+    status_.set_completed(step, world_.max(steps_->trains() ? result.loss : none), seconds);
     validate_if_due(progress);
     sample_if_due(progress);
     progress.note(fmt::format("step {}: loss {:.4f}{}", step, result.loss, validation_note_));
@@ -473,6 +496,7 @@ Status Training::report() {
   if (traces_) traces_->finish_together();
   record_.end = iso8601_now();
   write_index(complete ? "complete" : "stopped");
+  if (status_file_) status_file_->remove();
   pipeline::Totals totals{.done = done_ - before_, .unit = "step"};
   totals.wall_seconds = static_cast<double>(trace::now_ns() - start_) * 1e-9;
   totals.peak_memory_bytes = peak_memory_bytes();
@@ -501,8 +525,8 @@ Status Training::encode_and_run() {
 }  // namespace
 
 Status train(const comm::Group& ranks, const Job& job, const ProgramInfo& program,
-             comm::Watchdog* /*watchdog*/) {
-  Training training(ranks, job, program);
+             comm::Watchdog* watchdog) {
+  Training training(ranks, job, program, watchdog);
   training.plan();
   training.open_output();
   return training.encode_and_run();

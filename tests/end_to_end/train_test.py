@@ -3,6 +3,7 @@ other ranks, bad inputs and settings are refused without loss, and the LoRA is u
 steps are compared with PyTorch by tests/models and tests/train."""
 
 import csv
+import json
 import os
 import pathlib
 import shutil
@@ -258,6 +259,37 @@ class InterruptionTest(Training):
         for path, state in kept.items():
             self.assertEqual(now[path], state, path)
         self.assertEqual(len(now), CLIPS + 1)  # and the empty caption
+
+    def status(self):
+        path = self.output / "status.json"
+        return json.loads(path.read_text()) if path.exists() else {}
+
+    def test_a_running_training_tells_what_it_does(self):
+        many = {"train__steps": 100000, "train__save_every": 5}
+        outcome = self.disturb(3, lambda job, ranks: os.kill(ranks[1], signal.SIGKILL),
+                               self.options(**many), lambda: self.status().get("saved_step"))
+        self.assertNotIn(outcome.status, (0, STOPPED), outcome)
+        found = self.status()  # what a job that was killed did last
+        self.assertEqual(list(found), ["updated", "steps", "complete", "state", "loss",
+                                       "step_seconds", "saved_step", "ranks"])
+        self.assertEqual((found["steps"], found["state"]), (100000, "training"))
+        self.assertEqual(found["saved_step"] % 5, 0)
+        self.assertIn(found["complete"] - found["saved_step"], range(6))  # 5: before it was saved
+        self.assertGreater(found["step_seconds"], 0)
+        self.assertEqual([rank["rank"] for rank in found["ranks"]], [0, 1, 2])
+        for rank in found["ranks"]:
+            self.assertGreater(rank["process"], 0)
+            self.assertNotIn("steps", rank)
+        self.check_trained(2, output__if_exists="resume", train__steps=found["complete"])
+        self.assertEqual(values_of_rows(self.output)["loss"][-1], found["loss"])
+        self.assertEqual(self.status(), {})
+
+        outcome = self.disturb(2, lambda job, ranks: job.send_signal(signal.SIGUSR1),
+                               self.options(output__if_exists="resume", **many),
+                               lambda: self.status().get("complete", 0) > found["complete"])
+        self.check_stopped(outcome, "SIGUSR1", f"{self.saved_step()} of 100000 steps are done")
+        self.assertGreater(self.saved_step(), found["complete"])
+        self.assertEqual(self.status(), {})
 
     def test_a_rank_that_hangs_is_noticed(self):
         outcome = self.disturb(2, lambda job, ranks: [ranks[1]],
@@ -844,8 +876,8 @@ class UseTest(Training):
                            "expected 2, as lora.rank and lora.rank-pattern say", lora__init=begun,
                            **more | {"lora__rank_pattern": "to_k=2,ff.net.2=9"})
         for option in ("rank", "alpha"):
-            self.check_refused(64, f"lora.{option}-pattern: found 'to_v', which names no layer that "
-                               "is trained", "transformer_blocks.0.attn1.to_q, to_q", ranks=2,
+            self.check_refused(64, f"lora.{option}-pattern: found 'to_v', which names no layer "
+                               "that is trained", "transformer_blocks.0.attn1.to_q, to_q", ranks=2,
                                **more | {f"lora__{option}_pattern": "to_q=2,to_v=9"})
         planned = self.planned(self.options(**more), "--ranks", 2)
         self.assertEqual(planned["training"]["lora_rank_pattern"],

@@ -10,6 +10,7 @@ import re
 import shutil
 import struct
 import sys
+import time
 import unittest
 
 try:
@@ -63,7 +64,8 @@ class Numbers(Report):
         self.assertEqual(found["samples"]["items"][2], {
             "sample": 2, "prompt": "a red square jumps, 2", "file": "clips/002.mkv"})
         self.assertEqual(found["lora"], {
-            "rank": 8, "alpha": 4, "rank_pattern": "", "alpha_pattern": "", "targets": ["to_q", "to_k", "to_v", "to_out.0"], "file": LORA,
+            "rank": 8, "alpha": 4, "rank_pattern": "", "alpha_pattern": "",
+            "targets": ["to_q", "to_k", "to_v", "to_out.0"], "file": LORA,
             "bytes": (self.out / LORA).stat().st_size})
 
     def test_the_mean_of_many_steps(self):
@@ -189,6 +191,21 @@ class Numbers(Report):
                          ("to_q=2,ff.net.2=16", "to_q=1"))
         self.assertIn("rank 8 (to_q=2,ff.net.2=16), alpha 4 (to_q=1), of to_q, to_k",
                       self.page())
+
+    def test_a_training_that_runs(self):
+        support.write_training(self.out, 4, status="unfinished")
+        status = {"updated": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), "steps": 500,
+                  "complete": 7, "state": "training", "loss": 0.25, "step_seconds": 3.2,
+                  "saved_step": 4, "ranks": [{"rank": 0, "host": "node-a", "stage": "train_step"}]}
+        (self.out / "status.json").write_text(json.dumps(status))
+        found = self.numbers()["job"]
+        self.assertEqual((found["status"], found["now"]["complete"]), ("running", 7))
+        page = self.page()
+        self.assertIn("training: 7 of 500 steps are done, saved after 4, loss 0.25", page)
+        self.assertIn("train_step", page)
+        status |= {"state": "<b>starting", "complete": 0, "loss": None, "saved_step": None}
+        (self.out / "status.json").write_text(json.dumps(status))
+        self.assertIn("&lt;b&gt;starting: 0 of 500 steps are done</p>", self.page())
 
     def test_options_that_are_not_given(self):
         support.write_training(self.out, 4, options={"lora.alpha": "", "train.clip": "none",

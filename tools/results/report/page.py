@@ -139,9 +139,22 @@ def _now(job):
             for rank in now.get("ranks", []) if isinstance(rank, dict)]
     return (f'<details{" open" if job["status"] == "running" else ""}><summary>What the '
             f'ranks did {seconds(now["seconds_ago"])} ago</summary>'
+            + _progress(now)
             + table("Ranks", [("rank", "number"), ("host", "text"), ("stage", "text"),
                               ("clip", "number"), ("step", "number"), ("waiting in", "text")], rows)
             + "</details>")
+
+
+def _progress(now):
+    """How far a training is, whose metrics.h5 is older."""
+    if "state" not in now:
+        return ""
+    parts = [f'{now["state"]}: {now.get("complete")} of {now.get("steps")} steps are done']
+    if now.get("saved_step") is not None:
+        parts.append(f'saved after {now["saved_step"]}')
+    if now.get("loss") is not None:
+        parts.append(f'loss {now["loss"]}')
+    return f'<p>{text(", ".join(parts))}</p>'
 
 
 def _no_trace(numbers):
