@@ -557,6 +557,37 @@ class RefusalTest(Training):
                                "data__validation": self.write_list("zebra.csv", rows[0], rows[4])})
         self.check_same(self.output, expected)
 
+    def test_a_gradient_that_is_not_finite(self):
+        # The last layer takes values of 1e34 and gives zero, until it has learned from them: then
+        # it gives 1e9 or so, and its weight's gradient is too large for float32.
+        model = self.folder / "model"
+        shutil.copytree(MODEL, model)
+        path = model / "transformer" / "diffusion_pytorch_model.safetensors"
+        header, data = read_header(path)
+        for name, value in (("proj_out.weight", 0), ("norm_out.norm.weight", 1e34)):
+            self.assertEqual(header[name]["dtype"], "BF16")
+            begin, end = header[name]["data_offsets"]
+            item = numpy.float32(value).tobytes()[2:]
+            data = data[:begin] + item * ((end - begin) // 2) + data[end:]
+        write_header(path, header, data)
+        options = {"model__path": model, "train__method": "full", "train__optimizer": "sgd",
+                   "train__learning_rate": 1e-19, "train__clip": 1e-6, "train__warmup": 0,
+                   "train__caption_dropout": 0, "train__steps": 5}
+        self.check_trained(**options | {"train__steps": 1})
+        expected = self.rows_and_weights(self.output)
+        self.assertGreater(expected[0]["gradient_norm"][0], 1e25)
+        for ranks in (1, 2):
+            self.output = self.folder / f"on {ranks}"
+            self.check_refused(65, "step 2 of 5: found nan as the norm of the gradient, expected a "
+                               "finite number; what was saved before is kept", ranks=ranks,
+                               parallel__replicas=1, train__save_every=1, **options)
+            self.assertEqual(self.saved_step(), 1)
+            self.check_same_weights(self.output, expected)
+            self.assertEqual(job_status(self.output), "unfinished")
+        self.check_refused(65, "step 2 of 5: found nan as the norm", output__if_exists="resume",
+                           **options)
+        self.check_same_weights(self.output, expected)
+
     def test_more_ranks_than_are_used(self):
         self.check_trained()
         expected = values_of(self.output)
