@@ -79,13 +79,14 @@ inline CaseGradient gradient_of(const GradientCase& c, const GradientRun& run) {
                           .rows(c.facts.at("text").get<std::int64_t>(), 1)
                           .reshape({config.max_text_tokens, 1, config.text_channels});
   const Layout boxes = task.layout.latents.with_axis(1, extents[1]);
-  const TrainingSample sample{
+  TrainingSample sample{
       .timestep = c.facts.at("timestep").get<double>(),
       .latents = own_part(latents, boxes, group),
       .target = own_part(target, boxes, group),
       .text =
           own_part(text, task.layout.text.with_axis(1, 1).with_axis(2, config.text_channels), group)
               .to(run.dtype)};
+  if (config.takes_image()) sample.image = own_part(c.get("image"), boxes, group);
   // Of sharded weights steps_test.cpp compares it, as it is slow.
   return computed_gradient(model, *prepared, sample, group, latents.numel(),
                            run.residence != Residence::sharded);

@@ -12,8 +12,9 @@ using test::GradientCase;
 class Gradients : public ::testing::TestWithParam<std::string> {};
 INSTANTIATE_TEST_SUITE_P(CogVideoX, Gradients,
                          ::testing::Values("sincos", "sincos.odd", "rotary", "rotary.odd",
-                                           "rotary_ff", "v1_5", "v1_5.odd", "patterns",
-                                           "all.sincos", "all.rotary", "all.v1_5"));
+                                           "rotary_ff", "v1_5", "v1_5.odd", "patterns", "i2v",
+                                           "i2v_1_5", "all.sincos", "all.rotary", "all.v1_5",
+                                           "all.i2v", "all.i2v_1_5"));
 
 TEST_P(Gradients, EqualPyTorchOnEveryLayout) {
   const GradientCase c = case_of(GetParam());

@@ -11,7 +11,9 @@ describes the files. To run it again:
 
 The loss is the mean of (out - v)^2. For the ten steps it also prints, and compares with, the loss of
 diffusers' examples/cogvideo/train_cogvideox_lora.py: the mean of w (x0 - x)^2 with w = 1 / (1 - alpha) and
-the predicted latents x, which is the same number.
+the predicted latents x, which is the same number. Of models that make videos from images the image is the first
+frame with noise, as in train_cogvideox_image_to_video_lora.py, with latents as CogVideoXImageToVideoPipeline makes
+them.
 """
 import peft
 import torch
@@ -20,6 +22,7 @@ from diffusers.optimization import get_scheduler
 from peft.utils.other import get_pattern_key
 from safetensors.torch import load_file, save_file
 
+from cogvideox_kinds import IMAGE_KINDS
 from make_cogvideox_data import folders_given, load, prepare_libraries, write_json
 from make_lora_data import draw
 
@@ -31,6 +34,8 @@ LORAS = {  # name: kind and targets
     "rotary_ff": ("rotary", [*ATTENTION, "ff.net.0.proj", "ff.net.2"]),
     "v1_5": ("v1_5", ATTENTION),
     "patterns": ("sincos", ["to_q", "to_k", "to_v", "ff.net.2"]),
+    "i2v": ("i2v", ATTENTION),
+    "i2v_1_5": ("i2v_1_5", ATTENTION),
 }
 # Of LoRAs whose modules have unlike ranks and alphas: settings of PEFT's LoraConfig.
 PATTERNS = {
@@ -47,6 +52,8 @@ GRADIENTS = {
     "v1_5": dict(lora="v1_5", latents=(6, 10, 6), timestep=601, text=1),
     "v1_5.odd": dict(lora="v1_5", latents=(2, 6, 14), timestep=37, text=3),
     "patterns": dict(lora="patterns", latents=(3, 6, 10), timestep=601, text=2),
+    "i2v": dict(lora="i2v", latents=(3, 14, 10), timestep=601, text=1),
+    "i2v_1_5": dict(lora="i2v_1_5", latents=(6, 10, 6), timestep=601, text=1),
 }
 # latents: frames without padding, rows, columns.
 TEN_STEPS = {
@@ -54,10 +61,13 @@ TEN_STEPS = {
     "rotary": dict(lora="rotary", latents=(3, 10, 6)),
     "v1_5": dict(lora="v1_5", latents=(3, 6, 10)),
     "patterns": dict(lora="patterns", latents=(3, 6, 10)),
+    "i2v": dict(lora="i2v", latents=(3, 14, 10)),
+    "i2v_1_5": dict(lora="i2v_1_5", latents=(3, 6, 10)),
 }
 SAMPLES, TEXTS, EMPTY_TEXT = 3, [1, 2, 3], 0
 SETTINGS = dict(steps=10, batch=2, seed=7, learning_rate=1e-3, schedule="cosine", warmup=3, beta1=0.9, beta2=0.95,
                 weight_decay=1e-4, epsilon=1e-8, clip=0.35, caption_dropout=0.3)  # some norms are larger
+IMAGE_DROPOUT = 0.3
 
 
 # The same of all parameters. Of each tensor only so many elements are kept, at equal distances.
@@ -66,11 +76,15 @@ ALL_GRADIENTS = {
     "sincos": dict(kind="sincos", latents=(3, 14, 10), timestep=601, text=1),
     "rotary": dict(kind="rotary", latents=(3, 10, 18), timestep=999, text=3),
     "v1_5": dict(kind="v1_5", latents=(6, 10, 6), timestep=37, text=2),
+    "i2v": dict(kind="i2v", latents=(3, 14, 10), timestep=250, text=3),
+    "i2v_1_5": dict(kind="i2v_1_5", latents=(4, 6, 14), timestep=601, text=1),
 }
 ALL_STEPS = {
     "sincos": dict(kind="sincos", latents=(5, 6, 10)),
     "rotary": dict(kind="rotary", latents=(3, 10, 6)),
     "v1_5": dict(kind="v1_5", latents=(3, 6, 10)),
+    "i2v": dict(kind="i2v", latents=(3, 14, 10)),
+    "i2v_1_5": dict(kind="i2v_1_5", latents=(3, 6, 10)),
 }
 
 
@@ -125,12 +139,21 @@ def drawn_lora(transformer, lora, seed):
     return draw(transformer, seed, {module: ranks.get(get_pattern_key(ranks, module), RANK) for module in modules})
 
 
-def call(pipeline, x, text, timesteps):
-    """x: [sample, frame, channel, row, column]"""
-    rotary = None
-    if pipeline.transformer.config.use_rotary_positional_embeddings:
-        rotary = pipeline._prepare_rotary_positional_embeddings(8 * x.shape[3], 8 * x.shape[4], x.shape[1], "cpu")
-    return pipeline.transformer(x, text, timesteps, image_rotary_emb=rotary, return_dict=False)[0]
+def takes_image(pipeline):
+    return pipeline.transformer.config.in_channels > pipeline.transformer.config.out_channels
+
+
+def call(pipeline, x, text, timesteps, image=None):
+    """x, image: [sample, frame, channel, row, column]"""
+    config, more = pipeline.transformer.config, {}
+    if config.use_rotary_positional_embeddings:
+        more["image_rotary_emb"] = pipeline._prepare_rotary_positional_embeddings(
+            8 * x.shape[3], 8 * x.shape[4], x.shape[1], "cpu")
+    if image is not None:
+        x = torch.cat([x, image], dim=2)
+    if config.ofs_embed_dim:
+        more["ofs"] = torch.full((1,), 2.0)
+    return pipeline.transformer(x, text, timesteps, return_dict=False, **more)[0]
 
 
 def losses_of(out, v):
@@ -154,10 +177,14 @@ def gradients(checkpoints, loras, case, seed):
     x = pipeline.scheduler.add_noise(x0, noise, timestep)
     v = pipeline.scheduler.get_velocity(x0, noise, timestep)
     text = embeddings_of(checkpoints, kind)[case["text"]][None]
-    out = call(pipeline, x, text, timestep)
+    image = None
+    if takes_image(pipeline):
+        image = torch.zeros(shape)
+        image[:, 0] = torch.randn(image[:, 0].shape, generator=generator)
+    out = call(pipeline, x, text, timestep, image)
     loss = losses_of(out, v).mean()
     loss.backward()
-    tensors = {"latents": x[0], "target": v[0]}
+    tensors = {"latents": x[0], "target": v[0]} | ({} if image is None else {"image": image[0]})
     facts = {"kind": kind, "timestep": case["timestep"], "text": case["text"], "loss": loss.item(),
              "gradient_norm": norm_of(parameters)}
     if "lora" in case:
@@ -183,18 +210,52 @@ def cached_samples(pipeline, case, seed):
     return mean, std
 
 
-def drawn_sample(pipeline, mean, std, number):
+def first_frames(pipeline, case):
+    """Of a model that makes videos from images: [sample, row, column, 3], 0 to 255; otherwise None. steps_test.cpp
+    computes the same."""
+    if not takes_image(pipeline):
+        return None
+    _, rows, columns = case["latents"]
+    sample, row, column, channel = torch.meshgrid(
+        *(torch.arange(n) for n in (SAMPLES, 8 * rows, 8 * columns, 3)), indexing="ij")
+    return ((3 * row + 5 * column + 40 * channel + 60 * sample) % 256).float()
+
+
+def image_latents(pipeline, frame, level, generator, like, sampled):
+    """Of a frame with noise of this level: in the shape of `like`, latents with padding."""
+    pixels = 2 * (frame.permute(2, 0, 1) / 255) - 1
+    noisy = pixels + level * torch.randn(pixels.shape, generator=generator)
+    with torch.no_grad():
+        posterior = pipeline.vae.encode(noisy[None, :, None]).latent_dist
+        latents = posterior.sample(generator) if sampled else posterior.mode()
+    factor = pipeline.vae.config.scaling_factor
+    latents = latents / factor if pipeline.vae.config.invert_scale_latents else latents * factor
+    image = torch.zeros_like(like)
+    image[0] = latents[0, :, 0]
+    return image
+
+
+def drawn_sample(pipeline, mean, std, frames, number):
     """Sample `number` of the run: scaled latents and noise, both with padding; timestep; whether the caption
-    is dropped. `mean` and `std` are those of all samples of the data."""
+    is dropped; latents of the image and whether it is dropped, or None. `mean`, `std` and `frames` are those of
+    all samples of the data."""
     epoch, place = divmod(number, SAMPLES)
     order = torch.randperm(SAMPLES, generator=torch.Generator().manual_seed(SETTINGS["seed"] + epoch))
     which = int(order[place])
     generator = torch.Generator().manual_seed(SETTINGS["seed"] + number)
     timestep = torch.randint(0, 1000, (1,), generator=generator)
     dropped = bool(torch.rand(1, generator=generator) < SETTINGS["caption_dropout"])
+    image = image_dropped = None
+    if frames is not None:
+        image_dropped = bool(torch.rand(1, generator=generator) < IMAGE_DROPOUT)
+        level = torch.exp(-3.0 + 0.5 * torch.randn(1, generator=generator))
     posterior = torch.randn(mean[which].shape, generator=generator)
     noise = torch.randn(mean[which].shape, generator=generator)
-    return which, *padded(pipeline, mean[which] + std[which] * posterior, noise, generator), timestep, dropped
+    x0, noise = padded(pipeline, mean[which] + std[which] * posterior, noise, generator)
+    if frames is not None:
+        image = image_latents(pipeline, frames[which], level, generator, x0, True)
+        image = torch.zeros_like(x0) if image_dropped else image
+    return which, x0, noise, timestep, dropped, image, image_dropped
 
 
 def padded(pipeline, latents, noise, generator):
@@ -207,7 +268,7 @@ def padded(pipeline, latents, noise, generator):
     return x0, noise
 
 
-def validation(pipeline, mean, text):
+def validation(pipeline, mean, frames, text):
     """The mean loss of the first clips, with the means of their posteriors, at each of four timesteps."""
     losses = []
     for quarter in range(4):
@@ -217,8 +278,12 @@ def validation(pipeline, mean, text):
             x0, noise = padded(pipeline, mean[clip], torch.randn(mean[clip].shape, generator=generator), generator)
             x = pipeline.scheduler.add_noise(x0[None], noise[None], timestep)
             v = pipeline.scheduler.get_velocity(x0[None], noise[None], timestep)
+            image = None
+            if frames is not None:
+                level = torch.exp(torch.tensor(-3.0))
+                image = image_latents(pipeline, frames[clip], level, generator, x0, False)[None]
             with torch.no_grad():
-                out = call(pipeline, x, text[TEXTS[clip]][None], timestep)
+                out = call(pipeline, x, text[TEXTS[clip]][None], timestep, image)
             of_clips.append(losses_of(out, v).item())
         losses.append(sum(of_clips) / len(of_clips))
     return losses
@@ -238,21 +303,23 @@ def train(checkpoints, loras, case, seed, loss_of):
     scheduler = pipeline.scheduler
     text = embeddings_of(checkpoints, kind)
     mean, std = cached_samples(pipeline, case, seed)
+    frames = first_frames(pipeline, case)
     optimizer = torch.optim.AdamW(
         parameters.values(), lr=SETTINGS["learning_rate"], betas=(SETTINGS["beta1"], SETTINGS["beta2"]),
         eps=SETTINGS["epsilon"], weight_decay=SETTINGS["weight_decay"], foreach=False)
     rates = get_scheduler(SETTINGS["schedule"], optimizer, num_warmup_steps=SETTINGS["warmup"],
                           num_training_steps=SETTINGS["steps"])
-    rows, validated = [], [validation(pipeline, mean, text)]
+    rows, validated = [], [validation(pipeline, mean, frames, text)]
     for step in range(SETTINGS["steps"]):
         batch = SETTINGS["batch"]
-        samples = [drawn_sample(pipeline, mean, std, step * batch + place) for place in range(batch)]
-        which, x0, noise, timesteps, dropped = zip(*samples)
+        samples = [drawn_sample(pipeline, mean, std, frames, step * batch + place) for place in range(batch)]
+        which, x0, noise, timesteps, dropped, images, images_dropped = zip(*samples)
         x0, noise, timesteps = torch.stack(x0), torch.stack(noise), torch.cat(timesteps)
         x = scheduler.add_noise(x0, noise, timesteps)
         v = scheduler.get_velocity(x0, noise, timesteps)
         context = torch.stack([text[EMPTY_TEXT if d else TEXTS[w]] for w, d in zip(which, dropped)])
-        losses = loss_of(scheduler, call(pipeline, x, context, timesteps), x, x0, v, timesteps)
+        image = None if frames is None else torch.stack(images)
+        losses = loss_of(scheduler, call(pipeline, x, context, timesteps, image), x, x0, v, timesteps)
         loss = losses.mean()
         loss.backward()
         norm = norm_of(parameters)
@@ -260,12 +327,18 @@ def train(checkpoints, loras, case, seed, loss_of):
         rows.append({"samples": list(which), "timesteps": timesteps.tolist(), "dropped": list(dropped),
                      "loss": loss.item(), "sample_losses": losses.tolist(), "gradient_norm": norm,
                      "learning_rate": rates.get_last_lr()[0]})
+        if frames is not None:
+            rows[-1]["images_dropped"] = list(images_dropped)
         optimizer.step()
         rates.step()
         optimizer.zero_grad()
-    validated.append(validation(pipeline, mean, text))
+    validated.append(validation(pipeline, mean, frames, text))
     return ({"latent_mean": mean, "latent_std": std}, rows, validated,
             {k: p.detach().clone() for k, p in parameters.items()})
+
+
+def settings_of(kind):
+    return SETTINGS | ({"image_dropout": IMAGE_DROPOUT} if kind in IMAGE_KINDS else {})
 
 
 def largest_difference(a, b, start):
@@ -293,7 +366,7 @@ def ten_steps(checkpoints, loras, name, case, seed):
     tensors |= {f"final.{key}": value for key, value in final.items()}
     kind = LORAS[case["lora"]][0]
     facts = {"kind": kind, "lora": f"{case['lora']}_lora.safetensors", "texts": TEXTS, "empty_text": EMPTY_TEXT,
-             **SETTINGS, "steps_done": rows, "validation": validated,
+             **settings_of(kind), "steps_done": rows, "validation": validated,
              "weighted_loss_of_first_step": weighted[0]["loss"], "weighted_difference": difference}
     return tensors, facts
 
@@ -307,8 +380,8 @@ def ten_steps_of_all(checkpoints, case, seed):
     change = max(float((final[name] - start[name]).abs().max()) for name in final)
     for row in rows:
         print(f"all weights of {case['kind']}: loss {row['loss']:.9f}, gradient norm {row['gradient_norm']:.4f}")
-    return tensors, {"kind": case["kind"], "texts": TEXTS, "empty_text": EMPTY_TEXT, **SETTINGS, "steps_done": rows,
-                     "validation": validated, "largest_change": change}
+    return tensors, {"kind": case["kind"], "texts": TEXTS, "empty_text": EMPTY_TEXT, **settings_of(case["kind"]),
+                     "steps_done": rows, "validation": validated, "largest_change": change}
 
 
 def main():

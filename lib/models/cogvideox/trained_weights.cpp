@@ -22,6 +22,10 @@ TrainedWeights trained_weights(const CogVideoXConfig& c) {
   }
   weights.add_linear("time_embedding.linear_1", d, t, false);
   weights.add_linear("time_embedding.linear_2", t, t, false);
+  if (c.ofs_channels > 0) {
+    weights.add_linear("ofs_embedding.linear_1", c.ofs_channels, t, false);
+    weights.add_linear("ofs_embedding.linear_2", t, t, false);
+  }
   weights.add_linear("patch_embed.text_proj", c.text_channels, d, true);
   Shape patch{d, c.patch_features()};
   if (!c.linear_patch) patch = {d, c.in_channels, c.patch.rows, c.patch.columns};

@@ -67,11 +67,11 @@ CogVideoXTransformer::CogVideoXTransformer(const Checkpoint& weights, const CogV
     const ops::Linear ofs1 =
         load_linear(weights, "ofs_embedding.linear_1", c.ofs_channels, t, dtype);
     const ops::Linear ofs2 = load_linear(weights, "ofs_embedding.linear_2", t, t, dtype);
-    const Tensor sinusoid =
-        timestep_embedding(CogVideoXConfig::ofs_value, c.ofs_channels, c, device_.host())
-            .to(dtype)
-            .on(device_);
-    ofs_ = ofs2.with_all_rows(ofs1.with_all_rows(sinusoid, ops::Activation::silu));
+    ofs_ = ofs2.with_all_rows(ofs1.with_all_rows(ofs_sinusoid(), ops::Activation::silu));
+    if (trains_weights) {
+      ofs1_ = ofs1;
+      ofs2_ = ofs2;
+    }
   }
   text_ = linear("patch_embed.text_proj", c.text_channels, d);
   Shape patch_shape{d, features};
@@ -143,6 +143,7 @@ CogVideoXTransformer::CogVideoXTransformer(const Checkpoint& weights, const CogV
   if (!trains_weights) return;
   modulation_out_backward_ = kept_backward(modulation_out_, "norm_out.linear", t, 2 * d);
   time2_backward_ = kept_backward(time2_, "time_embedding.linear_2", t, t);
+  if (c.ofs_channels > 0) ofs2_backward_ = kept_backward(ofs2_, "ofs_embedding.linear_2", t, t);
 }
 
 namespace {
@@ -236,6 +237,13 @@ CogVideoXTransformer::Modulated CogVideoXTransformer::run_block(
 
 Tensor CogVideoXTransformer::embed(double timestep) const {
   return timestep_embedding(static_cast<std::int64_t>(timestep), config_.channels(), config_,
+                            device_.host())
+      .to(dtype_)
+      .on(device_);
+}
+
+Tensor CogVideoXTransformer::ofs_sinusoid() const {
+  return timestep_embedding(CogVideoXConfig::ofs_value, config_.ofs_channels, config_,
                             device_.host())
       .to(dtype_)
       .on(device_);

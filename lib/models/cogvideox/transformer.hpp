@@ -120,6 +120,8 @@ class CogVideoXTransformer final : public Denoiser {
     BlockAdapters adapters;
     BlockBackward backward;  ///< only of a model that is trained
   };
+  /// The embedding of the offset before its layers, [1, channel] of dtype().
+  Tensor ofs_sinusoid() const;
   Tensor time_embedding(const Tensor& sinusoid) const;
   Tensor input_patches(std::span<const Tensor> latents, std::span<const Tensor> images) const;
   /// The input of a block's attention: its first modulation table, and the tokens z normalised and
@@ -149,6 +151,7 @@ class CogVideoXTransformer final : public Denoiser {
   ops::Linear out_backward_;                              ///< only of a model that is trained
   ops::Linear modulation_out_backward_, time2_backward_;  ///< only if all parameters are
   Tensor ofs_;  ///< embedding of the offset, [1, time channels], or empty
+  ops::Linear ofs1_, ofs2_, ofs2_backward_;  ///< its layers; only if all parameters are trained
   Affine norm_final_, norm_out_;
   std::vector<Block> blocks_;
 };

@@ -69,6 +69,8 @@ class CogVideoXGradients final : public Trainable::Prepared {
     Tensor d;  // of the mean of the squares: float32 on the host
   };
 
+  // Of the latents of the sample's image; none of a model that takes none.
+  std::vector<Tensor> image_patches(const TrainingSample& sample) const;
   // kept: may be null.
   Tensor forward(const TrainingSample& sample, const Tensor& time, std::vector<Kept>* kept) const;
   // Adds up the squares.
@@ -93,13 +95,24 @@ class CogVideoXGradients final : public Trainable::Prepared {
   ops::ExactSum squares_;
 };
 
+std::vector<Tensor> CogVideoXGradients::image_patches(const TrainingSample& sample) const {
+  const std::int64_t channels = model_.config_.image_channels();
+  if (channels == 0) return {};
+  Shape expected = sample.latents.shape();
+  expected[1] = channels;
+  expect(sample.image.shape() == expected, "latents {} of an image, expected {}",
+         sample.image.shape(), expected);
+  return {model_.patches(sample.image.on(model_.device()))};
+}
+
 // → the tokens after the last block.
 Tensor CogVideoXGradients::forward(const TrainingSample& sample, const Tensor& time,
                                    std::vector<Kept>* kept) const {
   const Device device = model_.device();
   const Tensor latents = sample.latents.on(device);
-  Tensor z =
-      model_.embed_tokens(placement_, {&latents, 1}, sample.text.on(device), {}, Blocks::compute);
+  const std::vector<Tensor> images = image_patches(sample);
+  Tensor z = model_.embed_tokens(placement_, {&latents, 1}, sample.text.on(device), images,
+                                 Blocks::compute);
   const std::vector<Block>& blocks = model_.blocks_;
   CogVideoXTransformer::Modulated input;
   for (std::size_t i = 0; i < blocks.size(); ++i) {
@@ -388,12 +401,20 @@ void CogVideoXGradients::input_gradients(const TrainingSample& sample, const Ten
                        weights_->text().gather(as_rows(sample.text.on(device))),
                        d.rows(0, all_texts));
   const Tensor latents = sample.latents.on(device);
-  weights_->by_outputs("patch_embed.proj",
-                       weights_->video().gather(as_rows(model_.input_patches({&latents, 1}, {}))),
-                       d.rows(all_texts, d.shape(0) - all_texts));
+  weights_->by_outputs(
+      "patch_embed.proj",
+      weights_->video().gather(as_rows(model_.input_patches({&latents, 1}, image_patches(sample)))),
+      d.rows(all_texts, d.shape(0) - all_texts));
   const Tensor hidden = model_.time1_.with_all_rows(sinusoid), activated = ops::silu(hidden);
-  weights_->finish_time(sinusoid, hidden, activated, model_.time2_.with_all_rows(activated),
-                        model_.time2_backward_);
+  Tensor time = model_.time2_.with_all_rows(activated);
+  if (!model_.ofs_.empty()) ops::add(time, model_.ofs_);
+  const Tensor d_time = weights_->of_time(time);
+  weights_->embedding("time_embedding", sinusoid, hidden, activated, d_time,
+                      model_.time2_backward_);
+  if (model_.ofs_.empty()) return;
+  const Tensor ofs = model_.ofs_sinusoid(), ofs_hidden = model_.ofs1_.with_all_rows(ofs);
+  weights_->embedding("ofs_embedding", ofs, ofs_hidden, ops::silu(ofs_hidden), d_time,
+                      model_.ofs2_backward_);
 }
 
 ops::ExactSum CogVideoXGradients::gradient_together(const TrainingSample& sample,
@@ -467,8 +488,6 @@ CogVideoXTrainable::CogVideoXTrainable(const Checkpoint& weights, const CogVideo
                                        DType dtype, const WeightPlacement& placement,
                                        const std::optional<LoraShape>& lora)
     : checkpoint_(weights), config_(config), dtype_(dtype), placement_(placement) {
-  require(!config.takes_image(), Status::usage,
-          "model.path: found a model that begins from an image, expected one of text to video");
   if (lora) {
     model_.emplace(weights, config, dtype, placement, make_adapters(*lora));
   } else {

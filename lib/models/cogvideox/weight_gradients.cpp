@@ -139,15 +139,18 @@ void WeightGradients::finish_last_together(const Tensor& time, const ops::Linear
   modulation("norm_out.linear", time, whole_together(of_last_, channels_), backward);
 }
 
-void WeightGradients::finish_time(const Tensor& sinusoid, const Tensor& hidden,
-                                  const Tensor& activated, const Tensor& result,
-                                  const ops::Linear& backward2) {
+Tensor WeightGradients::of_time(const Tensor& time) const {
+  const Tensor d = through_silu(of_time_, time.on(host_).to(DType::float32));
+  return d.reshape({1, d.numel()});
+}
+
+void WeightGradients::embedding(const std::string& module, const Tensor& sinusoid,
+                                const Tensor& hidden, const Tensor& activated, const Tensor& d,
+                                const ops::Linear& backward2) {
   const auto numbers = [&](const Tensor& x) { return x.on(host_).to(DType::float32); };
-  const Tensor d = through_silu(of_time_, numbers(result));
-  row_by_inputs("time_embedding.linear_2", numbers(activated), d);
-  const Tensor row = d.reshape({1, d.numel()}).to(sinusoid.dtype()).on(device_);
-  const Tensor of_activated = numbers(backward2.with_all_rows(row));
-  row_by_inputs("time_embedding.linear_1", numbers(sinusoid),
+  row_by_inputs(module + ".linear_2", numbers(activated), d);
+  const Tensor of_activated = numbers(backward2.with_all_rows(d.to(sinusoid.dtype()).on(device_)));
+  row_by_inputs(module + ".linear_1", numbers(sinusoid),
                 through_silu(of_activated, numbers(hidden)));
 }
 

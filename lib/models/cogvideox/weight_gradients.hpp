@@ -40,11 +40,13 @@ class WeightGradients : public LayerGradients {
   void finish_block_together(const std::string& block, const Tensor& time,
                              const ops::Linear& backward1, const ops::Linear& backward2);
   void finish_last_together(const Tensor& time, const ops::Linear& backward);
-  /// At the end: of the time embedding linear_2(silu(linear_1(sinusoid))), whose result passes
-  /// through silu before the modulation layers. hidden, result: of the two layers, before silu;
-  /// activated: silu(hidden).
-  void finish_time(const Tensor& sinusoid, const Tensor& hidden, const Tensor& activated,
-                   const Tensor& result, const ops::Linear& backward2);
+  /// At the end: the gradient of the time embedding, [1, time channel], float32 on the host. time:
+  /// the embedding, which passes through silu before the modulation layers.
+  Tensor of_time(const Tensor& time) const;
+  /// Of an embedding linear_2(silu(linear_1(sinusoid))). hidden: of the first layer, before silu;
+  /// activated: silu(hidden); d: of the result, [1, time channel], float32 on the host.
+  void embedding(const std::string& module, const Tensor& sinusoid, const Tensor& hidden,
+                 const Tensor& activated, const Tensor& d, const ops::Linear& backward2);
 
  private:
   /// Gradients of a table's chunks: rows of own columns.
