@@ -55,6 +55,18 @@ TEST_P(Encoder, EqualsTheReferenceOnEveryLayout) {
   }
 }
 
+// Pixels of other values than those of uint8 can be encoded, too.
+TEST_P(Encoder, TakesPixelsOfFloat32) {
+  const test::OpenedEncoder opened = open_encoder(GetParam(), DType::float32);
+  const Tensor noise = get("noise", 1);
+  const Shape& shape = noise.shape();
+  const Tensor pixels = test::encoder_pixels(1, 8 * shape[2], 8 * shape[3]);
+  const Layout rows = Layout::cut({shape[0], shape[2], shape[3]}, 1, test::world().size());
+  EXPECT_TRUE(same_bits(test::encoded(*opened.encoder, scaled_pixels(pixels, DType::float32), rows,
+                                      test::world(), opened.scale, noise),
+                        encoded(opened, noise, 1, 1)));
+}
+
 TEST_P(Encoder, GivesThePosteriorOfItsSamples) {
   const test::OpenedEncoder opened = open_encoder(GetParam(), DType::float32);
   for (const int frames : GetParam().frame_counts) {

@@ -26,11 +26,11 @@ class Encoder {
     return latents.without_axis(0).with_axis(0, frames);
   }
 
-  /// pixels: uint8 RGB on the host, [frame, row, column, 3], distributed as frames_of() says;
-  /// latents: their layout [latent frame, row, column], a partition. → this rank's box of a sample
-  /// of the posterior, mean + deviation · noise, times `scale`: float32 [frame, channel, row,
-  /// column] on the host, with values of the encoder's type (each operation is rounded to it).
-  /// Collective over the group; ranks may have empty boxes.
+  /// pixels: RGB on the host, uint8 or float32 from −1 to 1, [frame, row, column, 3], distributed
+  /// as frames_of() says; latents: their layout [latent frame, row, column], a partition. → this
+  /// rank's box of a sample of the posterior, mean + deviation · noise, times `scale`: float32
+  /// [frame, channel, row, column] on the host, with values of the encoder's type (each operation
+  /// is rounded to it). Collective over the group; ranks may have empty boxes.
   virtual Tensor sample(const Sharded& pixels, const Layout& latents, double scale,
                         const DrawNoise& noise) const = 0;
 

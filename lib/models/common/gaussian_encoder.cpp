@@ -33,6 +33,7 @@ void for_each_moment(const Tensor& moments, const Shape& latents, F&& f) {
 }  // namespace
 
 Tensor scaled_pixels(const Tensor& pixels, DType dtype) {
+  if (pixels.dtype() == DType::float32) return pixels.to(dtype);
   if (pixels.device().only_shapes) return Tensor::empty(pixels.shape(), dtype, pixels.device());
   Tensor table = Tensor::empty({256}, DType::float32);
   for (int i = 0; i < 256; ++i) {

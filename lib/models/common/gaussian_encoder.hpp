@@ -8,7 +8,8 @@
 
 namespace reelmesh {
 
-/// uint8 → x/255·2 − 1, computed in float32 and rounded to `dtype`, as in the references. Host.
+/// uint8 → x/255·2 − 1, computed in float32 and rounded to `dtype`, as in the references; float32 →
+/// rounded to it. Host.
 Tensor scaled_pixels(const Tensor& pixels, DType dtype);
 
 /// An encoder whose posterior is a normal distribution of each latent by itself, with the logarithm
