@@ -28,7 +28,7 @@ struct SampleArray {
 
 const std::vector<Axis> latent_axes{axes::latent_frame, axes::latent_channel, axes::latent_height,
                                     axes::latent_width};
-const std::array<SampleArray, 3> sample_arrays{{
+const std::array<SampleArray, 4> sample_arrays{{
     {"latent_mean", "mean of the latents, not scaled", latent_axes, &SampleArrays::latent_mean,
      &SampleShapes::latent_mean},
     {"latent_std", "standard deviation of the latents, not scaled", latent_axes,
@@ -38,6 +38,11 @@ const std::array<SampleArray, 3> sample_arrays{{
      {axes::token, axes::embedding},
      &SampleArrays::prompt_embeds,
      &SampleShapes::prompt_embeds},
+    {"first_frame",
+     "pixels of the first frame, from 0 to 255",
+     {axes::height, axes::width, axes::channel},
+     &SampleArrays::first_frame,
+     &SampleShapes::first_frame},
 }};
 static_assert(sample_arrays.size() * sizeof(Shape) == sizeof(SampleShapes),
               "an array of a sample is not described in sample_arrays");

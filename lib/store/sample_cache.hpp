@@ -40,6 +40,8 @@ struct OfSampleArrays {
   /// [latent_frame, latent_channel, latent_height, latent_width]: of the posterior, not scaled
   Value latent_mean, latent_std;
   Value prompt_embeds;  ///< [token, embedding]
+  /// [row, column, channel] of the first frame, RGB from 0 to 255; only for models that take it
+  Value first_frame;
 };
 /// Empty for arrays that the file does not have.
 using SampleShapes = OfSampleArrays<Shape>;
@@ -56,7 +58,7 @@ struct CachedSample {
 /// What a sample is for.
 enum class SampleUse { training, validation };
 
-/// CACHE/000007.h5, or CACHE/000007.validation.h5: latents and prompt_embeds
+/// CACHE/000007.h5, or CACHE/000007.validation.h5: latents, prompt_embeds and first_frame
 std::filesystem::path sample_path(const std::filesystem::path& cache, std::int64_t index,
                                   SampleUse use = SampleUse::training);
 /// CACHE/000007.text.h5, or CACHE/000007.validation.text.h5: prompt_embeds alone, until the video

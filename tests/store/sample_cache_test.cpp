@@ -18,6 +18,7 @@ using testing::HasSubstr;
 
 const Shape latents{3, 4, 6, 7};
 const Shape embeds{11, 6};
+const Shape frame{5, 9, 3};
 
 class SampleCache : public FolderTest {
  protected:
@@ -43,7 +44,9 @@ class SampleCache : public FolderTest {
     if (to.shapes.latent_mean.empty()) {
       return write_sample(world, to, {.prompt_embeds = cut(embeds, 0)});
     }
-    write_sample(world, to, {cut(latents, 2), cut(latents, 0, 0.5F), cut(embeds, 1)});
+    SampleArrays arrays{cut(latents, 2), cut(latents, 0, 0.5F), cut(embeds, 1)};
+    if (!to.shapes.first_frame.empty()) arrays.first_frame = cut(frame, 1);
+    write_sample(world, to, arrays);
   }
   static std::optional<SampleFile> open(const CachedSample& expected) {
     std::string problem;
@@ -101,6 +104,23 @@ TEST_F(SampleCache, GivesAnyBoxOfWhatTheRanksHeld) {
   });
   expect_error(Status::internal,
                [&] { caption->read(&SampleShapes::latent_mean, whole_box(latents)); });
+  world.barrier();
+}
+
+// Only for models that take it.
+TEST_F(SampleCache, HasTheFirstFrame) {
+  CachedSample with_frame = sample();
+  with_frame.shapes.first_frame = frame;
+  write(with_frame);
+  const auto file = open(with_frame);
+  ASSERT_TRUE(file);
+  EXPECT_TRUE(file->is_whole());
+  for (const Box& box : {whole_box(frame), Box{{1, 2, 0}, {3, 4, 3}}, Box{{0, 0, 0}, {0, 9, 3}}}) {
+    expect_values(file->read(&SampleShapes::first_frame, box), frame, box, 1);
+  }
+  EXPECT_FALSE(open(sample(7)));  // its checksum is of all arrays
+  write(sample());
+  EXPECT_FALSE(open(with_frame));
   world.barrier();
 }
 
