@@ -27,6 +27,12 @@ struct DryRuns::Part {
   }
 };
 
+// What a training has in memory of a model.
+struct DryRuns::TrainedParts {
+  std::unique_ptr<Trainable> transformer;
+  std::unique_ptr<const Encoder> encoder;  // only if the transformer takes an image
+};
+
 // Clips of one size that are denoised together, and what was found for them.
 struct DryRuns::Batch {
   Clip clip;  // the first
@@ -43,8 +49,9 @@ struct DryRuns::Step {
   std::int64_t held = 0;    // while the clip is denoised, beside the weights
   std::int64_t excess = 0;  // at the peak of a step
   std::int64_t per_thread = 0, sent = 0, flops = 0, attention = 0;
-  std::int64_t fetched = 0;      // of weights
-  std::int64_t sent_update = 0;  // beside `sent`, once a step, for how many clips it may be
+  std::int64_t fetched = 0;  // of weights
+  // Beside `flops` and `sent`, once a step, for how many clips it may be.
+  std::int64_t flops_update = 0, sent_update = 0;
 
   // If each layer beyond `one` adds what the second adds.
   static Step of_layers(const Step& one, const Step& two, std::int64_t layers) {
@@ -226,8 +233,11 @@ DryRuns::Trained& DryRuns::trained(Residence residence) {
 
 std::unique_ptr<DryRuns::Trained> DryRuns::make_trained(const WeightPlacement& placement) const {
   return std::make_unique<Trained>(precision_, [&] {
-    return family_.trainable(shapes(), precision_.tensors, placement,
-                             lora_shape(training_->settings));
+    auto parts = std::make_unique<TrainedParts>();
+    parts->transformer =
+        family_.trainable(shapes(), precision_.tensors, placement, lora_shape(training_->settings));
+    if (family_.image_scale()) parts->encoder = family_.encoder(shapes(), precision_.tensors);
+    return parts;
   });
 }
 
@@ -249,7 +259,9 @@ DryRuns::Step DryRuns::training_step(Trained& part, const Batch& batch, const De
                          .size = clip.format.size,
                          .fps = clip.fps()};
   const comm::Group peers = comm::Group::pretended(replica.index, replica.count);
-  const auto own = training_->make(*part.model, task, peers, settings);
+  const Encoder* encoder = part.model->encoder.get();
+  const auto own =
+      training_->make(*part.model->transformer, task, peers, settings, {.encoder = encoder});
   column_unit_ = own->columns().unit();
   own->use_values();
   step.held = ledger.present() - part.weights;
@@ -261,10 +273,14 @@ DryRuns::Step DryRuns::training_step(Trained& part, const Batch& batch, const De
     if (replica.index < clips) {
       const Shape box = layout.latents.with_axis(1, clip.latent_channels).box(rank).extent;
       const Shape text{layout.text.box(rank).numel(), 1, family_.text_encoder().d_model};
-      const TrainingSample sample{.timestep = 0,
-                                  .latents = Tensor::empty(box, DType::float32, host),
-                                  .target = Tensor::empty(box, DType::float32, host),
-                                  .text = Tensor::empty(text, precision_.tensors, host)};
+      TrainingSample sample{.timestep = 0,
+                            .latents = Tensor::empty(box, DType::float32, host),
+                            .target = Tensor::empty(box, DType::float32, host),
+                            .text = Tensor::empty(text, precision_.tensors, host)};
+      if (encoder != nullptr) {
+        const Shape& pixels = own->image_pixels().box(rank).extent;
+        sample.image = own->encode_image(Tensor::empty(pixels, DType::float32, host), {});
+      }
       gradient = own->compute(sample).gradient;
     }
     own->add(gradient, clips);
@@ -274,6 +290,7 @@ DryRuns::Step DryRuns::training_step(Trained& part, const Batch& batch, const De
   step.sent = counted.bytes_sent - sent;
   step.fetched = counted.bytes_fetched - fetched;
   own->update(0, 1, settings.batch);
+  step.flops_update = counted.flops - flops - step.flops;  // parts that a model computes once
   step.sent_update = counted.bytes_sent - sent - step.sent;
   step.excess = ledger.peak() - part.weights - step.held;
   step.per_thread = ledger.scratch();
@@ -300,10 +317,21 @@ std::vector<std::int64_t> DryRuns::share(const DenoiseLayout& layout, int rank,
   share.insert(share.end(), {replica.count, replica.share_of(batch), replica.index < batch});
   const TokenColumns columns(comm::Group::pretended(rank, mesh.ranks()), {}, column_unit_);
   std::set<std::int64_t> widths;
-  for (const TrainedMatrix& matrix : trained(Residence::replicated).model->matrices()) {
+  for (const TrainedMatrix& matrix :
+       trained(Residence::replicated).model->transformer->matrices()) {
     widths.insert(matrix.divided());
   }
   for (const std::int64_t width : widths) share.push_back(columns.own_columns(width).count);
+  if (!family_.image_scale()) return share;
+  const Shape& latents = layout.latents.global();
+  const auto [entry, is_new] = images_.try_emplace({latents, mesh.ranks()});
+  Layout& image = entry->second;
+  if (is_new) image = image_latents(latents, mesh.ranks());
+  const Place place({image, image, image}, rank);
+  share.insert(share.end(), place.extents.begin(), place.extents.end());
+  share.insert(share.end(), place.edges.begin(), place.edges.end());
+  const Box first_frame = intersect(layout.latents.box(rank), whole_box(image.global()));
+  share.insert(share.end(), {first_frame.numel(), intersect(image.box(rank), first_frame).numel()});
   return share;
 }
 
@@ -316,7 +344,8 @@ DenoiseCost DryRuns::denoise(Batch& batch, const DenoiseLayout& layout, int rank
     const std::int64_t times = training_ ? replica.share_of(training_->settings.batch) : 1;
     cost.memory =
         of_stage(found.weights, found.loading, found.held + found.excess, found.per_thread);
-    cost.step = {static_cast<double>(times * found.flops), times * found.sent + found.sent_update};
+    cost.step = {static_cast<double>(times * found.flops + found.flops_update),
+                 times * found.sent + found.sent_update};
   }
   return cost;
 }

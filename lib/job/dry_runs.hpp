@@ -41,7 +41,8 @@ class DryRuns : public std::enable_shared_from_this<DryRuns> {
   template <class Model>
   struct Part;
   using Transformer = Part<const Denoiser>;
-  using Trained = Part<Trainable>;
+  struct TrainedParts;
+  using Trained = Part<TrainedParts>;
   struct Batch;
   struct Step;
   DryRuns(const Family& family, const Precision& precision, const Numerics& numerics,
@@ -73,7 +74,8 @@ class DryRuns : public std::enable_shared_from_this<DryRuns> {
   std::optional<DryTraining> training_;
   std::map<std::pair<std::int64_t, Residence>, std::unique_ptr<Transformer>> transformers_;
   std::map<Residence, std::unique_ptr<Trained>> trained_;
-  std::int64_t column_unit_ = 1;  ///< of TrainingReplica::columns()
+  std::int64_t column_unit_ = 1;                    ///< of TrainingReplica::columns()
+  std::map<std::pair<Shape, int>, Layout> images_;  ///< image_latents() of these latents and ranks
   std::unique_ptr<Part<const Decoder>> decoder_;
   std::unique_ptr<Part<const Encoder>> encoder_;
   std::shared_ptr<Batch> first_;  ///< of the first workload

@@ -115,7 +115,7 @@ namespace {
 
 [[noreturn]] void refuse_training(const ModelPaths& paths) {
   fail(Status::usage,
-       "model.path: {} cannot be trained, expected a text-to-video model of CogVideoX or Open-Sora",
+       "model.path: {} cannot be trained, expected a model of CogVideoX or Open-Sora",
        paths.root.string());
 }
 
@@ -165,7 +165,7 @@ Clip Family::clip(const Job& job, int index, const Tokenizer& tokenizer,
                   const Inputs& inputs) const {
   const ClipRequest& request = job.clips.at(static_cast<std::size_t>(index));
   Clip clip = requested_clip(job, request, index, defaults(), inputs);
-  check_input(clip);
+  if (!job.train) check_input(clip);  // an image is the first frame of each video
   complete(clip, job, request, tokenizer);
   if (clip.cache()) set_computed_steps(clip, request);
   return clip;

@@ -102,6 +102,9 @@ class Family {
   virtual std::unique_ptr<Trainable> trainable(const Checkpoint& weights, DType dtype,
                                                const WeightPlacement& placement,
                                                const std::optional<LoraShape>& lora) const;
+  /// The factor of the latents of an image that the transformer takes beside the noisy ones; none
+  /// if it takes none.
+  virtual std::optional<double> image_scale() const { return std::nullopt; }
   /// How the diffusion process adds noise to clips of this size in a training; likewise, and for
   /// settings of the training that the family does not support.
   virtual TrainingNoise training_noise(const Job& job, const VideoSize& size) const;

@@ -345,6 +345,18 @@ std::vector<Option> train_options() {
           [](Draft& d, Text text, Where option) {
             train_of(d).caption_dropout = parse_number(text, option, 0, 1);
           }),
+      changes_bits<&T::image_dropout>(
+          "train.image-dropout", "N",
+          "probability that a sample is trained without its image, 0 to 1; only of models that "
+          "make videos from images",
+          "0.05",
+          [](Draft& d, Text text, Where option) {
+            train_of(d).image_dropout = parse_number(text, option, 0, 1);
+          },
+          [](const Job& job, const Computation& by) {  // the only one of other models
+            const bool is_default = job.train->image_dropout == default_image_dropout;
+            return is_default ? std::string() : value_of<&T::image_dropout>(job, by);
+          }),
       changes_bits<&T::samples_posterior>(
           "train.posterior", "sample|mode",
           "latents of a clip are drawn from the distribution that the VAE gives, or are its mode",

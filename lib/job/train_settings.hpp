@@ -48,6 +48,8 @@ struct LoraSettings {
   std::filesystem::path init;  ///< a LoRA to go on from; empty: A random, B zero
 };
 
+inline constexpr double default_image_dropout = 0.05;
+
 /// [train]
 struct TrainSettings {
   DataSettings data;
@@ -64,7 +66,8 @@ struct TrainSettings {
   std::optional<double> clip = 1.0;  ///< largest global norm of the gradient; unset: no limit
   /// What is written is a running mean of what is trained: mean += (1 − ema)·(value − mean).
   std::optional<double> ema;
-  double caption_dropout = 0;            ///< probability of an empty caption
+  double caption_dropout = 0;                    ///< probability of an empty caption
+  double image_dropout = default_image_dropout;  ///< of no image, of models that take one
   bool samples_posterior = true;         ///< latents are drawn from the posterior, or are its mean
   std::int64_t save_every = 0;           ///< steps between saved states; 0: as [restart] says
   std::int64_t validate_every = 0;       ///< steps between validations; 0: none

@@ -5,9 +5,23 @@
 #include <optional>
 
 #include "job/train_settings.hpp"
+#include "models/common/encoder.hpp"
 #include "models/common/trainable.hpp"
+#include "plan/decode.hpp"
 
 namespace reelmesh {
+
+/// How the ranks of a replica divide the latents [1, row, column] of a clip's image while it is
+/// encoded. latents: of the clip, [frame, row, column].
+inline Layout image_latents(const Shape& latents, int ranks) {
+  return decode_layout({.latents = {1, latents.at(1), latents.at(2)}}, ranks).latents;
+}
+
+/// How the image of a clip becomes what a model takes of it (TrainingSample::image).
+struct ImageEncoding {
+  const Encoder* encoder = nullptr;  ///< null: the model takes none
+  double scale = 1;                  ///< Family::image_scale()
+};
 
 /// A model on the ranks of a replica, with the values that are trained and what the optimizer keeps
 /// of them. A step is compute() and add() for each round of clips, one for each replica, and then
@@ -19,6 +33,15 @@ class TrainingReplica {
   TrainingReplica() = default;
   TrainingReplica(const TrainingReplica&) = delete;
   TrainingReplica& operator=(const TrainingReplica&) = delete;
+
+  /// How the ranks divide the pixels of a clip's image, [row, column, 3]. Only of models that take
+  /// one.
+  virtual const Layout& image_pixels() const = 0;
+  /// TrainingSample::image. pixels: this rank's box of image_pixels(), float32 from −1 to 1 on the
+  /// host; noise: as Encoder::sample() takes it, for latents [1, channel, row, column], of which
+  /// `box` is this rank's.
+  using ImageNoise = std::function<void(const Box& box, std::span<float> values)>;
+  virtual Tensor encode_image(const Tensor& pixels, const ImageNoise& noise) const = 0;
 
   /// The gradient of a clip.
   struct Computed {
@@ -41,10 +64,10 @@ class TrainingReplica {
 };
 
 /// task: of the clips that are learned from. peers: the ranks with the same part in all replicas,
-/// in their order. model and settings must outlive the result.
+/// in their order. model, settings and the encoder must outlive the result.
 using MakeTrainingReplica = std::function<std::unique_ptr<TrainingReplica>(
     Trainable& model, const DenoiseTask& task, const comm::Group& peers,
-    const TrainSettings& settings)>;
+    const TrainSettings& settings, const ImageEncoding& images)>;
 
 /// What plan_job() must know of a training beside the job.
 struct TrainingToPlan {

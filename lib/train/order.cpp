@@ -1,6 +1,7 @@
 #include "train/order.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 #include <utility>
 
@@ -8,6 +9,10 @@
 
 namespace reelmesh {
 namespace {
+
+// Of the logarithm of the standard deviation of noise on an image's pixels, whose deviation is 0.5
+// (diffusers' train_cogvideox_image_to_video_lora.py).
+constexpr float mean_image_noise = -3.0F;
 
 // The frames [begin, end) of a box, numbered from `begin`.
 Box frames_between(Box box, std::int64_t begin, std::int64_t end) {
@@ -85,35 +90,74 @@ void StepOrder::advance() {
   }
 }
 
+SampleRandom::SampleRandom(std::uint64_t seed, bool samples_posterior)
+    : generator_(seed),
+      samples_posterior_(samples_posterior),
+      next_(samples_posterior ? Next::posterior : Next::noise) {}
+
 SampleRandom::SampleRandom(std::uint64_t seed, std::int64_t n, const TrainingNoise& noise,
-                           double caption_dropout, bool samples_posterior)
-    : generator_(seed + static_cast<std::uint64_t>(n)),
-      next_(samples_posterior ? Next::posterior : Next::noise) {
+                           double caption_dropout, bool samples_posterior,
+                           std::optional<double> image_dropout)
+    : SampleRandom(seed + static_cast<std::uint64_t>(n), samples_posterior) {
   draws_.timestep = noise.draw_timestep(generator_);
   draws_.drops_caption = generator_.rand() < caption_dropout;
+  if (!image_dropout) return;
+  draws_.drops_image = generator_.rand() < *image_dropout;
+  generator_.randn(1, [&](std::int64_t, std::span<const float> values) {
+    draws_.image_noise = std::exp(mean_image_noise + 0.5F * values[0]);
+  });
 }
 
-Tensor SampleRandom::posterior(const Shape& latents, const Box& box) {
-  expect(next_ == Next::posterior, "posterior noise is drawn once, before the noise, or not");
-  next_ = Next::noise;
+SampleRandom SampleRandom::of_validation(std::uint64_t seed, std::int64_t clip, int quarter,
+                                         const TrainingNoise& noise) {
+  expect(clip >= 0 && quarter >= 0 && quarter < validation_quarters, "quarter {} of clip {}",
+         quarter, clip);
+  const auto number = static_cast<std::uint64_t>(validation_quarters * clip + quarter);
+  SampleRandom random(seed + (std::uint64_t{1} << 31) + number, false);
+  random.draws_.timestep = static_cast<double>(validation_timestep(quarter, noise.timesteps));
+  random.draws_.image_noise = std::exp(mean_image_noise);
+  return random;
+}
+
+Tensor SampleRandom::normal(const Shape& latents, const Box& box) {
   Tensor out = Tensor::empty(box.extent, DType::float32);
   fill_noise(generator_, latents, box.offset, box.extent, out.data<float>());
   return out;
 }
 
+Tensor SampleRandom::posterior(const Shape& latents, const Box& box) {
+  expect(next_ == Next::posterior, "posterior noise is drawn once, before the noise, or not");
+  next_ = Next::noise;
+  return normal(latents, box);
+}
+
 Tensor SampleRandom::noise(const Shape& latents, std::int64_t padding, const Box& box) {
   expect(next_ == Next::noise, "noise is drawn once, after that of the posterior");
-  next_ = Next::nothing;
+  next_ = Next::pixel_noise;
   return draw_noise(generator_, latents, padding, box);
 }
 
-Tensor validation_noise(std::uint64_t seed, std::int64_t clip, int quarter, const Shape& latents,
-                        std::int64_t padding, const Box& box) {
-  expect(clip >= 0 && quarter >= 0 && quarter < validation_quarters, "quarter {} of clip {}",
-         quarter, clip);
-  const auto number = static_cast<std::uint64_t>(validation_quarters * clip + quarter);
-  TorchGenerator generator(seed + (std::uint64_t{1} << 31) + number);
-  return draw_noise(generator, latents, padding, box);
+Tensor SampleRandom::pixel_noise(const Shape& pixels, const Box& box) {
+  expect(next_ == Next::pixel_noise, "noise of pixels is drawn once, after that of the latents");
+  next_ = Next::image_posterior;
+  const Tensor drawn = normal({pixels.at(2), pixels.at(0), pixels.at(1)},
+                              {{box.offset.at(2), box.offset.at(0), box.offset.at(1)},
+                               {box.extent.at(2), box.extent.at(0), box.extent.at(1)}});
+  Tensor out = Tensor::empty(box.extent, DType::float32);
+  const std::int64_t channels = box.extent[2], count = box.extent[0] * box.extent[1];
+  for (std::int64_t i = 0; i < count; ++i) {
+    for (std::int64_t c = 0; c < channels; ++c) {
+      out.data<float>()[i * channels + c] = std::as_const(drawn).data<float>()[c * count + i];
+    }
+  }
+  return out;
+}
+
+Tensor SampleRandom::image_posterior(const Shape& latents, const Box& box) {
+  expect(next_ == Next::image_posterior,
+         "posterior noise of an image is drawn once, after that of its pixels");
+  next_ = Next::nothing;
+  return samples_posterior_ ? normal(latents, box) : Tensor::zeros(box.extent, DType::float32);
 }
 
 }  // namespace reelmesh

@@ -2,6 +2,7 @@
 // Which sample is next, and its random numbers: the same for every number of ranks, and those of
 // PyTorch's CPU generator.
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "layout/layout.hpp"
@@ -43,17 +44,27 @@ class StepOrder {
 struct SampleDraws {
   double timestep = 0;         ///< as TrainingNoise draws it
   bool drops_caption = false;  ///< the caption is replaced by the empty one
+  // Of models that take an image.
+  bool drops_image = false;  ///< all latents of it are zeros
+  float image_noise = 0;     ///< standard deviation of the noise that is added to its pixels
 };
 
-/// The random numbers of one sample, drawn in this order: timestep, caption's dropout, posterior
-/// noise (if latents are drawn from the posterior), noise. All ranks draw the same arrays, and each
-/// keeps its box. Latents are [frame, channel, row, column].
+/// The random numbers of one sample, drawn in this order: timestep, caption's dropout, for models
+/// that take an image its dropout and noise level, posterior noise (if latents are drawn from the
+/// posterior), noise, and then for the image that of its pixels and of its posterior. All ranks
+/// draw the same arrays, and each keeps its box. Latents are [frame, channel, row, column].
 class SampleRandom {
  public:
-  /// For sample n of the run: torch.Generator().manual_seed(seed + n). caption_dropout: a
-  /// probability.
+  /// For sample n of the run: torch.Generator().manual_seed(seed + n). caption_dropout,
+  /// image_dropout: probabilities; the latter only of models that take an image.
   SampleRandom(std::uint64_t seed, std::int64_t n, const TrainingNoise& noise,
-               double caption_dropout, bool samples_posterior);
+               double caption_dropout, bool samples_posterior,
+               std::optional<double> image_dropout = {});
+  /// For validation with clip `clip`: torch.Generator().manual_seed(seed + 2³¹ + 4 · clip +
+  /// quarter), of which no timestep, dropout or noise level is drawn. PyTorch seeds with 32 bits,
+  /// so no sample of the first 2³¹ of a run has the same noise. seed: train.seed.
+  static SampleRandom of_validation(std::uint64_t seed, std::int64_t clip, int quarter,
+                                    const TrainingNoise& noise);
 
   const SampleDraws& draws() const { return draws_; }
 
@@ -66,10 +77,21 @@ class SampleRandom {
   /// called once, after posterior() if samples_posterior.
   Tensor noise(const Shape& latents, std::int64_t padding, const Box& box);
 
+  /// Normal noise of pixels [row, column, 3] of the image, drawn in the shape [3, row, column]: the
+  /// box of it, float32 on the host. To be called once, after noise(), or not.
+  Tensor pixel_noise(const Shape& pixels, const Box& box);
+  /// That for the posterior of the image's latents, as posterior(). To be called once, after
+  /// pixel_noise(); zeros unless samples_posterior.
+  Tensor image_posterior(const Shape& latents, const Box& box);
+
  private:
-  enum class Next { posterior, noise, nothing };
+  enum class Next { posterior, noise, pixel_noise, image_posterior, nothing };
+  SampleRandom(std::uint64_t seed, bool samples_posterior);
+  Tensor normal(const Shape& latents, const Box& box);
+
   TorchGenerator generator_;
   SampleDraws draws_;
+  bool samples_posterior_;
   Next next_;
 };
 
@@ -79,10 +101,5 @@ inline constexpr int validation_quarters = 4;
 constexpr std::int64_t validation_timestep(int quarter, std::int64_t timesteps) {
   return (2 * quarter + 1) * timesteps / (2 * validation_quarters);
 }
-/// The noise of clip `clip` there, as SampleRandom::noise() draws it: of
-/// torch.Generator().manual_seed(seed + 2³¹ + 4 · clip + quarter). seed: train.seed. PyTorch seeds
-/// with 32 bits, so no sample of the first 2³¹ of a run has the same noise.
-Tensor validation_noise(std::uint64_t seed, std::int64_t clip, int quarter, const Shape& latents,
-                        std::int64_t padding, const Box& box);
 
 }  // namespace reelmesh

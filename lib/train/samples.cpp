@@ -67,6 +67,15 @@ bool encode_captions(const comm::Group& world, const Samples& samples,
   return true;
 }
 
+// SampleArrays::first_frame: this rank's rectangle, empty unless its frames begin with the first.
+// pixels: uint8 [frame, row, column, 3], the box `own` of a video.
+Tensor first_frame(const Tensor& pixels, const Box& own) {
+  if (own.empty() || own.offset[0] > 0) return Tensor::empty({0, 0, 3}, DType::float32);
+  Tensor frame = Tensor::empty({own.extent[1], own.extent[2], 3}, DType::float32);
+  std::ranges::copy(pixels.rows(0, 1).span<std::uint8_t>(), frame.data<float>());
+  return frame;
+}
+
 // Each rank of a group that decodes has a rectangle of frames. → false if the job is to stop.
 bool encode_videos(const comm::Group& world, const Samples& samples,
                    const std::vector<CachedSample>& files, const std::vector<std::size_t>& missing,
@@ -103,11 +112,13 @@ bool encode_videos(const comm::Group& world, const Samples& samples,
     const Layout pixels = encoded_pixels(clip, encoder->frames_of(latents, size.frames));
     const trace::Mark mark(&trace::Recorder::clip, static_cast<int>(sample.index));
     Encoder::Posterior posterior;
+    Tensor frame;
     {
       const trace::Scope scope(trace::spans::encode_video);
       const Tensor read =
           read_frames(sample, size, samples.clips.train->data.fps, own_box(pixels, group));
       posterior = encoder->posterior({read, pixels, group}, latents);
+      if (!file.shapes.first_frame.empty()) frame = first_frame(read, own_box(pixels, group));
     }
     const Layout boxes = latents.with_axis(1, clip.latent_channels);
     const CachedSample caption = caption_of(samples, file, cache, index);
@@ -124,6 +135,9 @@ bool encode_videos(const comm::Group& world, const Samples& samples,
     arrays.latent_mean = {posterior.mean, boxes, group};
     arrays.latent_std = {posterior.deviation, boxes, group};
     arrays.prompt_embeds = {embedding, Layout::on_one_rank(shape, group.size(), 0), group};
+    if (!file.shapes.first_frame.empty()) {
+      arrays.first_frame = {frame, pixels.cropped(0, 0, 1).without_axis(0), group};
+    }
     write_sample(group, file, arrays);
     if (group.rank() == 0) std::filesystem::remove(caption.path);
   }
@@ -210,6 +224,17 @@ std::vector<Bucket> checked_buckets(const Job& job) {
   require(job.train->sample_prompts.empty() || job.train->sample_every > 0, Status::usage,
           "train.sample-prompts: found '{}', expected train.sample-every with it",
           job.train->sample_prompts.string());
+  const bool takes_image = family->image_scale().has_value();
+  require(
+      takes_image || job.train->image_dropout == default_image_dropout, Status::usage,
+      "train.image-dropout: found {}, expected it only for a model that makes videos from images",
+      job.train->image_dropout);
+  require(
+      !takes_image || job.train->sample_every == 0 || !job.train->sample_prompts.empty(),
+      Status::usage,
+      "train.sample-every: found {}, expected train.sample-prompts with it, a .jsonl file whose "
+      "lines have images: the model makes videos from images",
+      job.train->sample_every);
   return buckets;
 }
 
@@ -354,6 +379,9 @@ std::vector<CachedSample> cached_samples(const Samples& samples, const std::file
     const Shape latents{clip.latents[0] - clip.dropped_frames, clip.latent_channels,
                         clip.latents[1], clip.latents[2]};
     file.shapes.latent_mean = file.shapes.latent_std = latents;
+    if (samples.planned.family->image_scale()) {
+      file.shapes.first_frame = {size.height, size.width, 3};
+    }
   }
   return files;
 }

@@ -75,8 +75,12 @@ Steps::Steps(const comm::Group& world, const Samples& samples,
         .resident = plan.weights.resident};
     model_ = family.trainable(computing.weights(family, ModelPart::transformer), computing.dtype,
                               placement, lora_shape(settings));
+    if (family.image_scale()) {
+      encoder_ = family.encoder(computing.weights(family, ModelPart::vae), computing.dtype);
+    }
   }
-  own_.emplace(*model_, task(), peers_, settings);
+  own_.emplace(*model_, task(), peers_, settings,
+               ImageEncoding{encoder_.get(), family.image_scale().value_or(1)});
 }
 
 void Steps::set_size_of(std::size_t sample) {
@@ -110,9 +114,11 @@ SampleFile Steps::open(std::size_t file) const {
   return std::move(*found);
 }
 
-TrainingSample Steps::prepare(std::int64_t number, std::size_t which) const {
+TrainingSample Steps::prepare_together(std::int64_t number, std::size_t which) const {
+  std::optional<double> image_dropout;
+  if (encoder_ != nullptr) image_dropout = settings_.image_dropout;
   SampleRandom random(settings_.seed, number, *noise_, settings_.caption_dropout,
-                      settings_.samples_posterior);
+                      settings_.samples_posterior, image_dropout);
   const SampleFile file = open(which);
   const std::int64_t padding = clip_.dropped_frames;
   const Shape& shape = files_[which].shapes.latent_mean;
@@ -132,20 +138,46 @@ TrainingSample Steps::prepare(std::int64_t number, std::size_t which) const {
   } else if (!box.empty()) {
     x = file.read(&SampleShapes::latent_mean, kept);
   }
-  return with_noise(file, random.draws(), x, random.noise(shape, padding, box));
+  TrainingSample sample = with_noise(file, random.draws(), x, random.noise(shape, padding, box));
+  set_image_together(file, random, sample);
+  return sample;
 }
 
-TrainingSample Steps::prepare_validation(std::size_t which, int quarter) const {
+TrainingSample Steps::prepare_validation_together(std::size_t which, int quarter) const {
   const SampleFile file = open(which);
   const std::int64_t padding = clip_.dropped_frames;
   const Box box = own_latents();
   const Tensor mean = box.empty()
                           ? Tensor::empty(box.extent, DType::float32)
                           : file.read(&SampleShapes::latent_mean, without_padding(box, padding));
-  const auto timestep = static_cast<double>(validation_timestep(quarter, noise_->timesteps));
-  return with_noise(file, {.timestep = timestep}, mean,
-                    validation_noise(settings_.seed, samples_.usable[which].index, quarter,
-                                     files_[which].shapes.latent_mean, padding, box));
+  SampleRandom random =
+      SampleRandom::of_validation(settings_.seed, samples_.usable[which].index, quarter, *noise_);
+  TrainingSample sample = with_noise(file, random.draws(), mean,
+                                     random.noise(files_[which].shapes.latent_mean, padding, box));
+  set_image_together(file, random, sample);
+  return sample;
+}
+
+void Steps::set_image_together(const SampleFile& file, SampleRandom& random,
+                               TrainingSample& sample) const {
+  if (encoder_ == nullptr) return;
+  const SampleDraws& draws = random.draws();
+  if (draws.drops_image) {
+    sample.image = Tensor::zeros(sample.latents.shape(), DType::float32);
+    return;
+  }
+  const Box& own = own_box(own_->image_pixels(), group_);
+  Tensor frame = file.read(&SampleShapes::first_frame, own);
+  const Tensor noise = random.pixel_noise(own_->image_pixels().global(), own);
+  for (std::int64_t i = 0; i < frame.numel(); ++i) {
+    float& value = frame.data<float>()[i];
+    value = 2.0F * (value / 255.0F) - 1.0F + draws.image_noise * noise.data<float>()[i];
+  }
+  sample.image = own_->encode_image(frame, [&](const Box& box, std::span<float> values) {
+    const Shape latents{1, clip_.latent_channels, clip_.latents[1], clip_.latents[2]};
+    const Tensor drawn = random.image_posterior(latents, box).to(computing_.dtype);
+    std::ranges::copy(drawn.to(DType::float32).span<float>(), values.begin());
+  });
 }
 
 TrainingSample Steps::with_noise(const SampleFile& file, const SampleDraws& draws, Tensor x,
@@ -218,7 +250,7 @@ StepResult Steps::step_together(std::int64_t step) {
     Tensor gradient;  // of this replica's sample, if it has one
     if (own < batch) {
       const std::size_t which = samples[static_cast<std::size_t>(own)];
-      const TrainingSample sample = prepare(first + own, which);
+      const TrainingSample sample = prepare_together(first + own, which);
       const TrainingReplica::Computed computed = own_->compute(sample);
       loss = loss_together(computed.losses, which, sample.timestep);
       gradient = computed.gradient;
@@ -259,7 +291,7 @@ std::optional<ValidationResult> Steps::validate_together() {
       const std::size_t which = clips[static_cast<std::size_t>(own / validation_quarters)];
       use_size_of(which);
       const TrainingSample sample =
-          prepare_validation(which, static_cast<int>(own % validation_quarters));
+          prepare_validation_together(which, static_cast<int>(own % validation_quarters));
       loss = loss_together(own_->losses_together(sample), which, sample.timestep);
     }
     const std::vector<SampleLoss> of_all = comm::all_gather_value(peers_, loss);

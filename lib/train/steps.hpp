@@ -80,10 +80,13 @@ class Steps {
   void use_size_of(std::size_t sample);
   // This rank's part of a sample: sample `number` of the run; one that validates; and of what both
   // draw.
-  TrainingSample prepare(std::int64_t number, std::size_t which) const;
-  TrainingSample prepare_validation(std::size_t which, int quarter) const;
+  TrainingSample prepare_together(std::int64_t number, std::size_t which) const;
+  TrainingSample prepare_validation_together(std::size_t which, int quarter) const;
   TrainingSample with_noise(const SampleFile& file, const SampleDraws& draws, Tensor x,
                             const Tensor& noise) const;
+  // The latents of its first frame with noise, if the model takes them.
+  void set_image_together(const SampleFile& file, SampleRandom& random,
+                          TrainingSample& sample) const;
   void set_text(const SampleFile& file, bool drops_caption, TrainingSample& sample) const;
   SampleLoss loss_together(const ops::ExactSum& losses, std::size_t which, double timestep) const;
 
@@ -103,6 +106,7 @@ class Steps {
   Clip clip_;
   DenoiseLayout layout_;
   std::unique_ptr<Trainable> model_;
+  std::unique_ptr<const Encoder> encoder_;  // only if the model takes an image
   std::optional<TrainedReplica> own_;
 };
 

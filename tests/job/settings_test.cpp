@@ -169,6 +169,7 @@ TEST(Options, AreClassified) {
                                                "train.clip",
                                                "train.ema",
                                                "train.caption-dropout",
+                                               "train.image-dropout",
                                                "train.posterior",
                                                "train.reproducible",
                                                "lora.init",
@@ -222,6 +223,7 @@ TEST(Fingerprint, OfATrainingHasItsSettings) {
   train.optimizer = OptimizerKind::sgd;
   train.clip.reset();
   train.samples_posterior = false;
+  train.image_dropout = 0.25;  // the default is of all models, also of those without images
   train.data.height = 480;
   train.data.fps = 7.5;
   train.data.buckets = {{480, 720, 49}, {64, 32, 1}};
@@ -236,8 +238,8 @@ TEST(Fingerprint, OfATrainingHasItsSettings) {
             "train.steps 100, train.batch 1, train.seed 42, "
             "train.learning-rate 0.0001, train.schedule cosine, train.warmup 0, "
             "train.optimizer sgd, train.clip none, train.caption-dropout 0, "
-            "train.posterior mode, train.reproducible yes, lora.rank 64, lora.alpha 1.5, "
-            "lora.rank-pattern transformer_blocks.0.ff.net.2=128+ff.net.2=8, "
+            "train.image-dropout 0.25, train.posterior mode, train.reproducible yes, lora.rank 64, "
+            "lora.alpha 1.5, lora.rank-pattern transformer_blocks.0.ff.net.2=128+ff.net.2=8, "
             "lora.alpha-pattern net.2=0.5, lora.targets ff.net.2, tf32 no, reproducible yes, "
             "attention auto");
   train.method = TrainMethod::full;  // settings of LoRAs do not matter

@@ -14,17 +14,32 @@ namespace {
 
 using train::TrainedReplica;
 
+// A model that is trained, with the encoder of its images if it takes any.
+struct Parts {
+  std::unique_ptr<Trainable> model;
+  std::unique_ptr<const Encoder> encoder;
+
+  ImageEncoding images() const { return {encoder.get()}; }
+};
+
 // A model and a clip that it is trained on.
 struct Case {
   const Family* family;
-  std::filesystem::path transformer;
+  std::filesystem::path checkpoint;
   Clip clip;
 
-  Checkpoint weights() const { return Checkpoint::open(transformer, "diffusion_pytorch_model"); }
-  std::unique_ptr<Trainable> model(const Checkpoint& of, DType dtype,
-                                   const WeightPlacement& placement,
-                                   const TrainSettings& settings) const {
-    return family->trainable(of, dtype, placement, lora_shape(settings));
+  Checkpoint weights(const char* part) const {
+    return Checkpoint::open(checkpoint / part, "diffusion_pytorch_model");
+  }
+  // weights_of(part): its weights
+  template <class WeightsOf>
+  Parts parts(const WeightsOf& weights_of, DType dtype, const WeightPlacement& placement,
+              const TrainSettings& settings) const {
+    Parts parts;
+    parts.model =
+        family->trainable(weights_of("transformer"), dtype, placement, lora_shape(settings));
+    if (family->image_scale()) parts.encoder = family->encoder(weights_of("vae"), dtype);
+    return parts;
   }
 };
 
@@ -36,14 +51,14 @@ Case case_of(const std::string& name) {
     const STDiTConfig& config = reference.transformer;
     const Shape latents{16, 6, 10};
     return {&test::family_of<OpenSora>(test::opensora_folder(config, {}, reference.t5)),
-            reference.folder / "transformer",
+            reference.folder,
             test::dry_clip(latents, config.in_channels, latents[0], STDiT::branches, 1, 20)};
   }
   const test::Reference reference(name.starts_with("all.") ? name.substr(4) : name);
   const CogVideoXConfig& config = reference.transformer;
   const Shape tokens = config.sample_tokens();
   return {&test::family_of<CogVideoX>(test::cogvideox_folder(config, reference.vae, reference.t5)),
-          reference.folder / "transformer",
+          reference.folder,
           test::cogvideox_clip(config,
                                {config.patch.frames * tokens[0], config.patch.rows * tokens[1],
                                 config.patch.columns * tokens[2]},
@@ -70,28 +85,37 @@ DenoiseTask task_of(const Clip& clip, const comm::Group& group, const DenoiseLay
           .fps = clip.fps()};
 }
 
-TrainingSample sample_of(const DenoiseTask& task, const Case& c, DType dtype, Device host) {
+TrainingSample sample_of(const TrainedReplica& own, const DenoiseTask& task, const Case& c,
+                         DType dtype, Device host) {
   const Shape box =
       own_box(task.layout.latents.with_axis(1, c.clip.latent_channels), task.group).extent;
   const std::int64_t texts = own_box(task.layout.text, task.group).numel();
-  return {.timestep = 500,
-          .latents = Tensor::zeros(box, DType::float32, host),
-          .target = Tensor::zeros(box, DType::float32, host),
-          .text = Tensor::zeros({texts, 1, c.family->text_encoder().d_model}, dtype, host),
-          .clean = Tensor::zeros(box, DType::float32, host)};
+  TrainingSample sample{
+      .timestep = 500,
+      .latents = Tensor::zeros(box, DType::float32, host),
+      .target = Tensor::zeros(box, DType::float32, host),
+      .text = Tensor::zeros({texts, 1, c.family->text_encoder().d_model}, dtype, host),
+      .clean = Tensor::zeros(box, DType::float32, host)};
+  if (!c.family->image_scale()) return sample;
+  const Shape& pixels = own_box(own.image_pixels(), task.group).extent;
+  sample.image =
+      own.encode_image(Tensor::zeros(pixels, DType::float32, host),
+                       [](const Box&, std::span<float> noise) { std::ranges::fill(noise, 0.0F); });
+  return sample;
 }
 
 class TrainingDryRuns : public ::testing::TestWithParam<const char*> {};
 INSTANTIATE_TEST_SUITE_P(CogVideoX, TrainingDryRuns,
-                         ::testing::Values("sincos", "rotary", "v1_5", "all.sincos", "all.v1_5"));
+                         ::testing::Values("sincos", "rotary", "v1_5", "i2v", "all.sincos",
+                                           "all.v1_5", "all.i2v_1_5"));
 INSTANTIATE_TEST_SUITE_P(OpenSora, TrainingDryRuns,
                          ::testing::Values("opensora.v1_0", "opensora.v1_2"));
 
 // Steps of three clips on one and on two replicas.
 TEST_P(TrainingDryRuns, CountOperationsAndMessages) {
   const Case c = case_of(GetParam());
-  const auto& [family, path, clip] = c;
-  const Checkpoint weights = c.weights();
+  const Family* family = c.family;
+  const Clip& clip = c.clip;
   const comm::Group& world = test::world();
   const TrainSettings settings = settings_of(GetParam(), 3);
   for (const DType dtype : {DType::float32, DType::bfloat16}) {
@@ -107,10 +131,10 @@ TEST_P(TrainingDryRuns, CountOperationsAndMessages) {
       const comm::Group peers = world.split(group.rank());
       const DenoiseLayout layout = choose_layout(workload.denoise, {.ranks = ranks}).layout();
       for (const Residence residence : {Residence::replicated, Residence::sharded}) {
-        const auto model =
-            c.model(weights, dtype, {.residence = residence, .group = group}, settings);
+        const Parts parts = c.parts([&](const char* part) { return c.weights(part); }, dtype,
+                                    {.residence = residence, .group = group}, settings);
         const DenoiseTask task = task_of(clip, group, layout);
-        TrainedReplica own(*model, task, peers, settings);
+        TrainedReplica own(*parts.model, task, peers, settings, parts.images());
         own.use_values();
         const trace::Recorder& recorder = trace::recorder();
         const std::int64_t flops = recorder.flops, sent = recorder.bytes_sent;
@@ -118,7 +142,7 @@ TEST_P(TrainingDryRuns, CountOperationsAndMessages) {
           const std::int64_t clips = std::min<std::int64_t>(replicas, settings.batch - round);
           Tensor gradient;
           if (replica.index < clips) {
-            gradient = own.compute(sample_of(task, c, dtype, {})).gradient;
+            gradient = own.compute(sample_of(own, task, c, dtype, {})).gradient;
           }
           own.add(gradient, clips);
         }
@@ -138,8 +162,8 @@ TEST_P(TrainingDryRuns, CountOperationsAndMessages) {
   }
 }
 
-// What a step takes on one rank, of a model that `model` is.
-void step_on_one_rank(Trainable& model, const Case& c, DType dtype, const comm::Group& group,
+// What a step takes on one rank.
+void step_on_one_rank(const Parts& parts, const Case& c, DType dtype, const comm::Group& group,
                       Device device, const TrainSettings& settings) {
   DenoiseLayout layout;
   layout.tokens = Layout::cut(c.family->workload(c.clip, c.clip.tokens()).denoise.tokens(), 0, 1);
@@ -147,9 +171,9 @@ void step_on_one_rank(Trainable& model, const Case& c, DType dtype, const comm::
   layout.latents = Layout::cut(c.clip.latents, 0, 1);
   layout.parts = {1, 1, 1};
   const DenoiseTask task = task_of(c.clip, group, layout);
-  TrainedReplica own(model, task, group, settings);
+  TrainedReplica own(*parts.model, task, group, settings, parts.images());
   own.use_values();
-  const Tensor gradient = own.compute(sample_of(task, c, dtype, device.host())).gradient;
+  const Tensor gradient = own.compute(sample_of(own, task, c, dtype, device.host())).gradient;
   own.add(gradient, 1);
   own.update(0, 1, 1);
 }
@@ -159,23 +183,23 @@ TEST_P(TrainingDryRuns, CountMemory) {
   const Case c = case_of(GetParam());
   const TrainSettings settings = settings_of(GetParam(), 1);
   for (const DType dtype : {DType::float32, DType::bfloat16}) {
-    const auto make = [&](const Checkpoint& weights) {
-      return c.model(weights, dtype, {}, settings);
+    const auto make = [&](const Checkpoint& shapes) {
+      return c.parts([&](const char*) { return shapes; }, dtype, {}, settings);
     };
-    const auto use = [&](const std::unique_ptr<Trainable>& model, const comm::Group& group,
-                         Device device) {
-      step_on_one_rank(*model, c, dtype, group, device, settings);
+    const auto use = [&](const Parts& parts, const comm::Group& group, Device device) {
+      step_on_one_rank(parts, c, dtype, group, device, settings);
     };
     const test::Taken said = test::taken_by_dry_run({dtype, ops::compute_dtype(dtype)}, make, use);
     const auto sum = [](const auto& bytes) {
       return std::accumulate(bytes.begin(), bytes.end(), std::int64_t{0});
     };
     const std::int64_t before = sum(memory_by_purpose(false).present);
-    const auto model = make(c.weights());
+    const Parts parts =
+        c.parts([&](const char* part) { return c.weights(part); }, dtype, {}, settings);
     const std::int64_t weights = sum(memory_by_purpose(false).present) - before;
     forget_memory_peaks();
     const std::int64_t bytes = trace::recorder().memory_bytes;
-    use(model, test::world(), {});
+    use(parts, test::world(), {});
     const std::int64_t working = sum(memory_by_purpose(false).at_peak) - before - weights;
     EXPECT_EQ(said.weights, weights) << name_of(dtype);
     EXPECT_EQ(said.memory_bytes, trace::recorder().memory_bytes - bytes) << name_of(dtype);

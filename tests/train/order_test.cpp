@@ -190,6 +190,38 @@ TEST(SampleRandom, DrawsAsTorchInTheOrderOfTheSpecification) {
   }
 }
 
+// The same of a model that takes an image.
+TEST(SampleRandom, DrawsAsTorchForImages) {
+  for (std::istringstream& line : reference("image")) {
+    const Drawn drawn(line);
+    const Shape pixels{8 * drawn.shape[2], 8 * drawn.shape[3], 3};
+    const double dropout = std::bit_cast<float>(read<std::uint32_t>(line, true));
+    const float level = std::bit_cast<float>(read<std::uint32_t>(line, true));
+    const auto random_of = [&](double probability) {
+      return SampleRandom(drawn.seed, 0, TrainingNoise{}, 0.5, drawn.posterior, probability);
+    };
+    SampleRandom random = random_of(dropout);
+    EXPECT_FALSE(random.draws().drops_image) << "the probability is not more than the number";
+    EXPECT_TRUE(random_of(std::nextafter(dropout, 1.0)).draws().drops_image);
+    EXPECT_FLOAT_EQ(random.draws().image_noise, level) << line.str();
+    if (drawn.posterior) random.posterior(drawn.shape, whole_box(drawn.shape));
+    const Tensor noise = random.noise(drawn.shape, drawn.padding, whole_box(drawn.padded()));
+    const auto own = static_cast<std::size_t>(numel(drawn.shape));
+    EXPECT_EQ(fnv_of_bits(noise.span<float>().last(own)), read<std::uint64_t>(line, true));
+    const Tensor of_pixels = random.pixel_noise(pixels, whole_box(pixels));
+    ASSERT_EQ(of_pixels.shape(), pixels);
+    EXPECT_EQ(fnv_of_bits(of_pixels.span<float>()), read<std::uint64_t>(line, true)) << line.str();
+    const Shape image{1, drawn.shape[1], drawn.shape[2], drawn.shape[3]};
+    const Tensor posterior = random.image_posterior(image, whole_box(image));
+    const auto hash = read<std::uint64_t>(line, true);
+    if (drawn.posterior) {
+      EXPECT_EQ(fnv_of_bits(posterior.span<float>()), hash) << line.str();
+    } else {
+      EXPECT_EQ(std::ranges::count(posterior.span<float>(), 0.0F), numel(image));
+    }
+  }
+}
+
 void expect_box_of(const Tensor& whole, const Box& box, const Tensor& part) {
   Tensor expected = Tensor::empty(box.extent, DType::float32);
   copy_box(box, whole, whole_box(whole.shape()), expected, box);
@@ -220,6 +252,13 @@ TEST(SampleRandom, GivesEachRankItsBox) {
     random.posterior(shape, whole_box(shape));
     expect_box_of(noise, box, random.noise(shape, 1, box));
   }
+  const Shape pixels{6, 10, 3};
+  const Tensor of_pixels = one.pixel_noise(pixels, whole_box(pixels));
+  SampleRandom random(42, 3, TrainingNoise{}, 0.5, true);
+  random.posterior(shape, whole_box(shape));
+  random.noise(shape, 1, whole_box(padded));
+  const Box own = Layout::cut(pixels, 1, world.size()).box(world.rank());
+  expect_box_of(of_pixels, own, random.pixel_noise(pixels, own));
 }
 
 TEST(Validation, HasTheMiddlesOfQuarters) {
@@ -234,15 +273,23 @@ TEST(Validation, HasTheMiddlesOfQuarters) {
 TEST(Validation, HasItsOwnNoiseForEachClipAndTimestep) {
   const comm::Group& world = test::world();
   const Shape shape{5, 4, 6, 10}, padded{6, 4, 6, 10};
+  const auto noise_of = [&](std::uint64_t seed, std::int64_t clip, int quarter, const Box& box) {
+    SampleRandom random = SampleRandom::of_validation(seed, clip, quarter, TrainingNoise{});
+    const SampleDraws& draws = random.draws();
+    EXPECT_EQ(draws.timestep, static_cast<double>(validation_timestep(quarter, 1000)));
+    EXPECT_FALSE(draws.drops_caption || draws.drops_image);
+    EXPECT_FLOAT_EQ(draws.image_noise, std::exp(-3.0F));
+    return random.noise(shape, 1, box);
+  };
   std::vector<Tensor> all;
   for (const std::int64_t clip : {0, 1}) {
     for (int quarter = 0; quarter < validation_quarters; ++quarter) {
-      all.push_back(validation_noise(42, clip, quarter, shape, 1, whole_box(padded)));
+      all.push_back(noise_of(42, clip, quarter, whole_box(padded)));
       const Box own = Layout::cut(padded, 0, world.size()).box(world.rank());
-      expect_box_of(all.back(), own, validation_noise(42, clip, quarter, shape, 1, own));
+      expect_box_of(all.back(), own, noise_of(42, clip, quarter, own));
     }
   }
-  all.push_back(validation_noise(43, 7, 0, shape, 1, whole_box(padded)));
+  all.push_back(noise_of(43, 7, 0, whole_box(padded)));
   // That of training, of the sample with the same numbers.
   SampleRandom random(42, 0, TrainingNoise{}, 0, false);
   all.push_back(random.noise(shape, 1, whole_box(padded)));
@@ -251,7 +298,7 @@ TEST(Validation, HasItsOwnNoiseForEachClipAndTimestep) {
       EXPECT_FALSE(std::ranges::equal(all[i].span<float>(), all[j].span<float>())) << i << j;
     }
   }
-  expect_error(Status::internal, [&] { validation_noise(42, 0, 4, shape, 1, whole_box(padded)); });
+  expect_error(Status::internal, [&] { noise_of(42, 0, 4, whole_box(padded)); });
 }
 
 TEST(SampleRandom, KeepsTheOrder) {
@@ -263,6 +310,7 @@ TEST(SampleRandom, KeepsTheOrder) {
   expect_error(Status::internal, [&] { sampled.posterior(shape, whole); });
   sampled.noise(shape, 0, whole);
   expect_error(Status::internal, [&] { sampled.noise(shape, 0, whole); });
+  expect_error(Status::internal, [&] { sampled.image_posterior(shape, whole); });
   SampleRandom of_mode(1, 0, TrainingNoise{}, 0, false);
   expect_error(Status::internal, [&] { of_mode.posterior(shape, whole); });
   expect_error(Status::internal, [&] { of_mode.noise(shape, 0, {{0, 0, 0, 0}, {2, 2, 2, 3}}); });

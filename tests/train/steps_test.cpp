@@ -102,6 +102,8 @@ struct Way {
   bool own_validation = false;      // the last two of the samples only validate
   Shard shard = Shard::automatic;
   bool buckets = false;  // the second sample has fewer columns
+  std::optional<double> image_dropout = {};
+  float brighter = 0;  // is added to the first frames, from which images are made
 };
 
 struct Trained {
@@ -146,6 +148,9 @@ class Training {
     train.epsilon = facts.at("epsilon").get<double>();
     train.clip = facts.at("clip").get<double>();
     train.caption_dropout = facts.at("caption_dropout").get<double>();
+    if (facts.contains("image_dropout")) {
+      train.image_dropout = facts.at("image_dropout").get<double>();
+    }
     if (reference.all_weights()) {
       train.method = TrainMethod::full;
     } else {
@@ -169,6 +174,7 @@ class Training {
     job.train->reproducible = way.reproducible;
     if (way.steps) job.train->steps = *way.steps;
     job.train->ema = way.ema;
+    if (way.image_dropout) job.train->image_dropout = *way.image_dropout;
     if (way.constant_rate) job.train->schedule = RateSchedule::constant;
     job.parallel.replicas = way.replicas;
     job.parallel.ulysses = way.ulysses;
@@ -197,7 +203,7 @@ class Training {
     }
     const Samples samples = plan_samples(job, conditions, usable, validation);
     const std::vector<CachedSample> files = cached_samples(samples, folder_ / "cache", "test");
-    fill_cache(files);
+    fill_cache(files, way.brighter);
     Steps steps(ranks_, samples, files, *job.train, {job.dtype, job.numerics, {}});
     Trained trained;
     if (!steps.trains()) {
@@ -237,7 +243,7 @@ class Training {
     return ranks_.broadcast(name, 0);
   }
 
-  void fill_cache(const std::vector<CachedSample>& files) const {
+  void fill_cache(const std::vector<CachedSample>& files, float brighter) const {
     const Tensor mean = reference_.get("latent_mean"), deviation = reference_.get("latent_std");
     const Shape one(latents_.begin() + 1, latents_.end());
     const auto everywhere = [&](const Tensor& x, const Shape& shape) {
@@ -256,9 +262,28 @@ class Training {
       if (i != std::size_t(latents_[0])) {  // the empty caption has no video
         arrays.latent_mean = cut(mean, i, files[i].shapes.latent_mean);
         arrays.latent_std = cut(deviation, i, files[i].shapes.latent_std);
+        const Shape& frame = files[i].shapes.first_frame;
+        if (!frame.empty()) {
+          arrays.first_frame = everywhere(first_frame(std::int64_t(i), frame, brighter), frame);
+        }
       }
       write_sample(ranks_, files[i], arrays);
     }
+  }
+
+  // As in make_training_data.py.
+  static Tensor first_frame(std::int64_t sample, const Shape& shape, float brighter) {
+    Tensor frame = Tensor::empty(shape, DType::float32);
+    float* out = frame.data<float>();
+    for (std::int64_t row = 0; row < shape[0]; ++row) {
+      for (std::int64_t column = 0; column < shape[1]; ++column) {
+        for (std::int64_t channel = 0; channel < 3; ++channel) {
+          const std::int64_t value = 3 * row + 5 * column + 40 * channel + 60 * sample;
+          *out++ = static_cast<float>(value % 256) + brighter;
+        }
+      }
+    }
+    return frame;
   }
 
   const StepsReference& reference_;
@@ -278,8 +303,9 @@ class TrainingSteps : public ::testing::TestWithParam<std::string> {
   }
 };
 INSTANTIATE_TEST_SUITE_P(CogVideoX, TrainingSteps,
-                         ::testing::Values("sincos", "rotary", "v1_5", "patterns", "all.sincos",
-                                           "all.rotary", "all.v1_5"));
+                         ::testing::Values("sincos", "rotary", "v1_5", "patterns", "i2v", "i2v_1_5",
+                                           "all.sincos", "all.rotary", "all.v1_5", "all.i2v",
+                                           "all.i2v_1_5"));
 INSTANTIATE_TEST_SUITE_P(OpenSora, TrainingSteps,
                          ::testing::Values("opensora.v1_0", "opensora.v1_2"));
 
@@ -417,7 +443,7 @@ TEST_P(TrainingSteps, HaveTheSameBitsOnAllLayouts) {
 
 class TrainingBuckets : public TrainingSteps {};
 INSTANTIATE_TEST_SUITE_P(Models, TrainingBuckets,
-                         ::testing::Values("rotary", "all.v1_5", "opensora.v1_2"));
+                         ::testing::Values("rotary", "all.v1_5", "i2v", "opensora.v1_2"));
 
 // Clips of two sizes: steps are of one size each, and have the same bits on all layouts. The first
 // step with a sample of the size of the reference has the loss that it has without buckets.
@@ -458,6 +484,26 @@ TEST_P(TrainingBuckets, HaveTheSameBitsOnAllLayouts) {
     other.buckets = true;
     const Trained trained = together.run(other);
     if (alone.member()) expect_same(one, trained, other.name);
+  }
+}
+
+// With the dropout 1 the latents of images are zeros, whatever the first frames are; with 0 not.
+TEST(TrainingImages, AreDropped) {
+  for (const char* name : {"i2v", "i2v_1_5"}) {
+    const StepsReference reference = of_cogvideox("ten_steps", name);
+    Training training(reference, test::world());
+    for (const double dropout : {0.0, 1.0}) {
+      Way way{.name = name, .steps = 2, .image_dropout = dropout};
+      const Trained expected = training.run(way);
+      way.brighter = 50;
+      const Trained found = training.run(way);
+      for (std::size_t i = 0; i < expected.steps.size() && !expected.values.empty(); ++i) {
+        EXPECT_EQ(found.steps[i].loss == expected.steps[i].loss, dropout == 1) << name << i;
+      }
+      for (std::size_t i = 0; i < expected.validations.size(); ++i) {  // never there
+        EXPECT_NE(found.validations[i].loss, expected.validations[i].loss) << name << i;
+      }
+    }
   }
 }
 

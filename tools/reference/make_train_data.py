@@ -8,7 +8,10 @@ Needs torch from PyPI, on an x86 processor with AVX2, as make_sampler_data.py.
 A line `perm SEED COUNT HASH FIRST…`: torch.randperm. A line `sample SEED PADDING FRAMES CHANNELS
 ROWS COLUMNS POSTERIOR TIMESTEP RAND HASH HASH HASH FIRST LAST`: timestep, dropout of the caption,
 noise of the posterior (POSTERIOR 1), noise, noise of PADDING frames; bits of float32 in hexadecimal;
-hashes of the three arrays, first and last value of the noise.
+hashes of the three arrays, first and last value of the noise. A line `image SEED PADDING FRAMES
+CHANNELS ROWS COLUMNS POSTERIOR RAND LEVEL HASH HASH HASH`: of a model that takes an image, its
+dropout, the level of noise, noise of the latents, of the image's pixels [row, column, colour], of
+which each latent has 8 x 8, and of its posterior.
 """
 import pathlib
 import sys
@@ -52,11 +55,30 @@ def sample_line(seed, shape, padding, posterior):
         f"{words[0]:08x}", f"{words[-1]:08x}"]))
 
 
+def image_line(seed, shape, padding, posterior):
+    generator = torch.Generator().manual_seed(seed)
+    torch.randint(0, 1000, (1,), generator=generator)
+    torch.rand(1, generator=generator)
+    dropout = torch.rand(1, generator=generator)
+    level = torch.exp(-3.0 + 0.5 * torch.randn(1, generator=generator))
+    if posterior:
+        torch.randn(shape, generator=generator)
+    noise = torch.randn(shape, generator=generator)
+    torch.randn((padding, *shape[1:]), generator=generator)
+    of_pixels = torch.randn((3, 8 * shape[2], 8 * shape[3]), generator=generator).permute(1, 2, 0)
+    of_image = torch.randn(shape[1:], generator=generator) if posterior else torch.empty(0)
+    return " ".join(map(str, [
+        "image", seed, padding, *shape, int(posterior), f"{bits(dropout)[0]:08x}",
+        f"{bits(level)[0]:08x}", *(fnv(bits(x)) for x in (noise, of_pixels, of_image))]))
+
+
 def main():
     folder = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else "tests/data/train")
     folder.mkdir(parents=True, exist_ok=True)
     lines = [perm_line(seed, count) for count in COUNTS for seed in SEEDS[:3]]
     lines += [sample_line(seed, shape, padding, posterior)
+              for seed in SEEDS for shape in LATENTS for padding in (0, 1) for posterior in (0, 1)]
+    lines += [image_line(seed, shape, padding, posterior)
               for seed in SEEDS for shape in LATENTS for padding in (0, 1) for posterior in (0, 1)]
     (folder / "order.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
 

@@ -15,14 +15,20 @@ constexpr std::int64_t pixels_per_latent = CogVideoXConfig::pixels_per_latent;
 
 }  // namespace
 
+// As prepare_latents of CogVideoXImageToVideoPipeline. A training does the same, unlike CogVideo's
+// own, which multiplies also the images of 1.5.
+std::optional<double> CogVideoX::image_scale() const {
+  if (!folder_.transformer.takes_image()) return std::nullopt;
+  const double factor = folder_.vae.scaling_factor;
+  return folder_.vae.inverts_scale ? 1 / factor : factor;
+}
+
 // As prepare_latents of CogVideoXImageToVideoPipeline and CogVideoXVideoToVideoPipeline: only the
 // former looks at invert_scale_latents. Both draw the posterior's noise in the type of the VAE.
 void CogVideoX::set_encoding(Clip& clip, const Job& job) const {
   ClipInput& input = *clip.input;
-  const double factor = folder_.vae.scaling_factor;
-  const bool inverts = folder_.vae.inverts_scale && input.file.kind == InputKind::image;
   input.latent_frames = folder_.transformer.latent_frames(input.frames);
-  input.scale = inverts ? 1 / factor : factor;
+  input.scale = image_scale().value_or(folder_.vae.scaling_factor);
   input.noise = {.channels_first = true, .initial = job.dtype};
 }
 
@@ -161,10 +167,6 @@ std::unique_ptr<Trainable> CogVideoX::trainable(const Checkpoint& weights, DType
 }
 
 TrainingNoise CogVideoX::training_noise(const Job&, const VideoSize&) const {
-  require(!folder_.transformer.takes_image(), Status::usage,
-          "model.path: {} makes videos from images and cannot be trained, expected a text-to-video "
-          "model of CogVideoX",
-          paths().root.string());
   TrainingNoise noise{.alpha_bar = alpha_bar_table(folder_.scheduler),
                       .scaling_factor = folder_.vae.scaling_factor};
   noise.timesteps = std::ssize(noise.alpha_bar);

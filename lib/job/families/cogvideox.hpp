@@ -24,6 +24,7 @@ class CogVideoX final : public Family {
   std::unique_ptr<Trainable> trainable(const Checkpoint& weights, DType dtype,
                                        const WeightPlacement& placement,
                                        const std::optional<LoraShape>& lora) const override;
+  std::optional<double> image_scale() const override;
   TrainingNoise training_noise(const Job& job, const VideoSize& size) const override;
 
  private:
