@@ -25,6 +25,9 @@ from support import (DATA, ERROR, WARNING, PROGRAM, execute, flip_bit, job_statu
 SOURCE = DATA.parents[2]
 MODEL = SOURCE / "inputs" / "demo_model"
 OPEN_SORA = DATA.parent / "opensora"
+# A transformer, and the other parts of the demo's model.
+IMAGE_MODEL = {"model__path": SOURCE / "inputs" / "demo_image_model"} | {
+    f"model__{part}": MODEL / part for part in ("vae", "text_encoder", "tokenizer", "scheduler")}
 CLIPS = 7  # an epoch is 3.5 steps
 STEPS = 24
 STOPPED, WATCHDOG = 75, 76
@@ -352,8 +355,10 @@ class RefusalTest(Training):
                  {"model__path": OPEN_SORA / "v1_2"}),
                 (64, ("data.frames: ", "9 x 240 x 426", "17 or more"),
                  {"model__path": OPEN_SORA / "v1_2", "train__method": "full", "data__frames": 9}),
-                (64, ("model.path: ", "i2v", "makes videos from images", "text-to-video"),
-                 {"model__path": DATA / "i2v"}),
+                (64, ("train.image-dropout: found 0.1, expected it only for a model that makes"),
+                 {"train__image_dropout": 0.1}),
+                (64, ("train.sample-every: found 1, expected train.sample-prompts",),
+                 IMAGE_MODEL | {"train__sample_every": 1}),
                 (64, ("--lora.targets: found 'to_x', expected one of to_q",),
                  {"lora__targets": "to_q,to_x"}),
                 (64, ("parallel.mode: found split, expected auto or phased",),
@@ -972,6 +977,56 @@ class UseTest(Training):
         self.check_refused(64, "train.method: found 'all'", "lora, full", train__method="all")
         self.check_refused(64, "lora.init: found ", "train.method = lora", lora__init=self.folder, **full)
         self.assertEqual(list(self.output.glob("*")), [])
+
+
+class ImageTest(Training):
+    """A model that makes videos from images: the image of a clip is its first frame."""
+
+    def options(self, **more):
+        return super().options(**IMAGE_MODEL | {"train__steps": 12, "train__image_dropout": 0.3} |
+                               more)
+
+    def check_interrupted(self, values, check, **more):
+        """A training that is killed goes on with the same bits on other ranks."""
+        more = {"train__validate_every": 6} | more
+        self.check_trained(output__path=self.folder / "expected", **more)
+        expected = values(self.folder / "expected")
+        self.assertTrue(numpy.isfinite(expected[0]["loss"]).all())
+        self.disturb(2, lambda job, ranks: os.kill(ranks[1], signal.SIGKILL),
+                     self.options(train__save_every=2, **more), lambda: self.saved_step() >= 4)
+        self.assertLess(self.saved_step(), 12)
+        self.check_trained(3, output__if_exists="resume", parallel__replicas=1, **more)
+        check(self.output, expected)
+
+    def test_lora(self):
+        self.check_interrupted(values_of, self.check_same)
+        frame = subprocess.run(["ffmpeg", "-v", "error", "-i", self.clips / "002.mkv", "-frames:v",
+                                "1", "-pix_fmt", "rgb24", "-f", "rawvideo", "-"],
+                               capture_output=True, check=True).stdout
+        with h5py.File(self.output / "cache" / "000002.h5") as file:
+            stored = file["first_frame"][()]
+        self.assertEqual(stored.shape, (64, 64, 3))
+        self.assertEqual(stored.astype(numpy.uint8).tobytes(), frame)
+
+    def test_all_weights(self):
+        self.check_interrupted(self.rows_and_weights, self.check_same_weights,
+                               train__method="full", train__learning_rate=1e-4)
+        start, end = (read_safetensors(folder / "transformer" /
+                                       "diffusion_pytorch_model.safetensors")
+                      for folder in (IMAGE_MODEL["model__path"], self.output))
+        self.assertEqual(set(start), set(end))
+        for name, values in end.items():
+            self.assertFalse(numpy.array_equal(values, start[name]), f"{name} has not changed")
+
+    def test_clips_are_made_from_images(self):
+        prompts = self.folder / "prompts.jsonl"
+        picture = SOURCE / "inputs" / "demo_picture.png"
+        prompts.write_text(f'{{"prompt": "it grows", "image": "{picture}"}}\n')
+        made = {"train__steps": 2, "train__sample_every": 2, "train__sample_steps": 2}
+        self.check_trained(2, train__sample_prompts=prompts, **made)
+        before, after = (read_clip(self.output / "samples" / f"step-00000{step}")["latents"]
+                         for step in (0, 2))
+        self.assertFalse(numpy.array_equal(before, after))
 
 
 class OpenSoraTest(Training):
