@@ -1,5 +1,6 @@
 // Attention on the CPU: each tile of queries loops over blocks of keys; GEMMs by oneDNN, or by AMX.
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -615,7 +616,12 @@ class OfShapes final : public Attention::Work {
         device().is_cuda()
             ? (queries * shape_[3] + 2 * queries) * size_of(DType::float32)
             : attention_sums_bytes(queries, shape_[3], products, precision.packed_for);
-    sums_ = Tensor::empty({pairs_ * bytes}, DType::uint8, device());
+    // On a host the largest scores and the sums of weights are blocks of their own.
+    const std::int64_t of_each = device().is_cuda() ? 0 : queries * size_of(DType::float32);
+    sums_ = Tensor::empty({pairs_ * (bytes - 2 * of_each)}, DType::uint8, device());
+    for (Tensor& each : of_queries_) {
+      each = Tensor::empty({pairs_ * of_each}, DType::uint8, device());
+    }
   }
   // Buffers of the threads, for both kinds of kernels. packed: of one pair, in a thread's buffer.
   void note_scratch(DType products, std::int64_t packed) const {
@@ -634,6 +640,7 @@ class OfShapes final : public Attention::Work {
   Shape shape_;
   std::int64_t pairs_ = 0;
   Tensor out_, sums_, packed_;
+  std::array<Tensor, 2> of_queries_;
 };
 
 }  // namespace
