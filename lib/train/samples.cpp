@@ -165,22 +165,25 @@ void set_size(ClipSettings& settings, const VideoSize& size) {
 }
 
 // Errors of planning and of the model name options of [data] instead of those of clips that are
-// made: "sample.height: …" → "data.height: …", or "data.buckets: height of 9x40x64: …".
+// made: "sample.height: …" → "data.height: …", or "data.buckets: 9x40x64: height: …".
 template <class F>
 auto with_data_options(const F& plan, const DataSettings& data,
                        const std::optional<VideoSize>& bucket = {}) {
   try {
     return plan();
   } catch (const Error& error) {
-    const std::string_view message = error.what();
     constexpr std::string_view section = "sample.";
+    const std::string_view message = error.what();
     if (!message.starts_with(section)) throw;
-    const std::string_view rest = message.substr(section.size());
-    if (data.buckets.empty()) fail(error.status(), "data.{}", rest);
-    const std::size_t end = std::min(rest.find(':'), rest.size());
-    fail(error.status(), "data.buckets: {}{}{}", rest.substr(0, end),
-         bucket ? fmt::format(" of {}x{}x{}", bucket->frames, bucket->height, bucket->width) : "",
-         rest.substr(end));
+    const std::size_t end = std::min(message.find(':'), message.size());
+    std::string options(message.substr(0, end));
+    for (std::size_t at = 0; (at = options.find(section, at)) != options.npos;) {
+      options.replace(at, section.size(), data.buckets.empty() ? "data." : "");
+    }
+    const std::string of =
+        bucket ? fmt::format("{}x{}x{}: ", bucket->frames, bucket->height, bucket->width) : "";
+    fail(error.status(), "{}{}{}{}", data.buckets.empty() ? "" : "data.buckets: ", of, options,
+         message.substr(end));
   }
 }
 
@@ -212,7 +215,7 @@ std::vector<Bucket> checked_buckets(const Job& job) {
       one.clips.emplace_back();
       (void)family->clip(one, 0, tokenizer, {});
     };
-    with_data_options(check, data, size);
+    with_data_options(check, data, data.buckets.empty() ? std::nullopt : std::optional(size));
   }
   require(job.parallel.mode != Mode::split, Status::usage,
           "parallel.mode: found split, expected auto or phased: a training has one stage");

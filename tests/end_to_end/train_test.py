@@ -366,7 +366,7 @@ class RefusalTest(Training):
                 (64, ("parallel.cfg: found 2, expected 1 or auto",),
                  {"parallel__cfg": 2, "ranks": 2}),
                 (64, ("data.height: ", "has 40, expected a multiple of 16"), {"data__height": 40}),
-                (64, ("data.buckets: height of 9x40x64: ", "has 40, expected a multiple of 16"),
+                (64, ("data.buckets: 9x40x64: height: ", "has 40, expected a multiple of 16"),
                  {"data__buckets": "9x64x64,9x40x64"}),
                 (64, ("data.buckets: found with data.height", "expected one of them"),
                  {"data__buckets": "9x64x64", "data__height": 64}),

@@ -443,7 +443,7 @@ TEST_P(TrainingSteps, HaveTheSameBitsOnAllLayouts) {
 
 class TrainingBuckets : public TrainingSteps {};
 INSTANTIATE_TEST_SUITE_P(Models, TrainingBuckets,
-                         ::testing::Values("rotary", "all.v1_5", "i2v", "opensora.v1_2"));
+                         ::testing::Values("rotary", "all.v1_5", "i2v_1_5", "opensora.v1_2"));
 
 // Clips of two sizes: steps are of one size each, and have the same bits on all layouts. The first
 // step with a sample of the size of the reference has the loss that it has without buckets.
