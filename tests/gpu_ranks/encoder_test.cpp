@@ -15,8 +15,11 @@ TEST_P(EncoderOnGpu, HasTheBitsOfOneRankAndAgreesWithTheHost) {
   const Shape cells{3, 5};
   std::mt19937 random(4);
   const Tensor pixels = encoder_pixels(frames, 8 * cells[0], 8 * cells[1]);
-  for (const EncoderKind& kind :
-       {EncoderKind{"cogvideox", "sincos"}, {"opensora", "v1_0"}, {"opensora", "v1_2"}}) {
+  std::vector<EncoderKind> kinds{{"cogvideox", "sincos"}};
+  if (GetParam() == Transport::mpi) {  // one kind is enough for another way of messages
+    kinds.insert(kinds.end(), {{"opensora", "v1_0"}, {"opensora", "v1_2"}});
+  }
+  for (const EncoderKind& kind : kinds) {
     const OpenedEncoder there = open_encoder(kind, DType::float32, device);
     const OpenedEncoder here = open_encoder(kind, DType::float32);
     const Tensor noise =

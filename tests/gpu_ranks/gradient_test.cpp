@@ -16,6 +16,11 @@ class GradientsOnGpu : public RanksTest {
       if (const comm::Group alone = test::world().range(rank, 1); alone.member()) self = alone;
     }
   }
+  // Of these cases the ones for a transport: one is enough for another way of messages.
+  static std::vector<const char*> some(std::vector<const char*> cases) {
+    if (GetParam() == Transport::nccl) cases.resize(1);
+    return cases;
+  }
   CaseGradient alone(const GradientCase& c, DType dtype) const {
     return gradient_of(c, {.group = self, .device = device, .dtype = dtype, .parts = {1, 1, 1}});
   }
@@ -25,7 +30,7 @@ INSTANTIATE_TEST_SUITE_P(Transports, GradientsOnGpu, transports, transport_name)
 
 TEST_P(GradientsOnGpu, EqualPyTorchOnEveryLayout) {
   const int ranks = world.size();
-  for (const char* name : {"sincos", "rotary_ff", "all.rotary"}) {
+  for (const char* name : some({"rotary_ff", "sincos", "all.rotary"})) {
     const GradientCase c = case_of(name);
     const CaseGradient first = alone(c, DType::float32);
     expect_reference(first, c, 1e-5);
@@ -39,7 +44,7 @@ TEST_P(GradientsOnGpu, EqualPyTorchOnEveryLayout) {
 
 TEST_P(GradientsOnGpu, HaveTheSameBitsIn16Bits) {
   const int ranks = world.size();
-  for (const char* name : {"rotary_ff", "all.sincos"}) {
+  for (const char* name : some({"all.sincos", "rotary_ff"})) {
     const GradientCase c = case_of(name);
     for (const DType dtype : {DType::bfloat16, DType::float16}) {
       const CaseGradient first = alone(c, dtype);
