@@ -34,11 +34,18 @@ inline std::vector<std::vector<std::size_t>> pack_groups_into_rounds(const std::
   return rounds;
 }
 
-/// A barrier that sleeps between polls, so that waiting ranks leave the cores to others.
-inline void wait_asleep(const comm::Group& group) {
+/// A barrier that sleeps between polls, so that waiting ranks leave the cores to others. → whether
+/// all ranks came within this time; if not, only the end of the program may follow.
+inline bool wait_asleep(const comm::Group& group, double seconds = 1e9) {
   MPI_Request request = MPI_REQUEST_NULL;
   MPI_Ibarrier(group.handle(), &request);
-  for (int done = 0; done == 0; usleep(1000)) MPI_Test(&request, &done, MPI_STATUS_IGNORE);
+  const double end = MPI_Wtime() + seconds;
+  int done = 0;
+  for (MPI_Test(&request, &done, MPI_STATUS_IGNORE); done == 0 && MPI_Wtime() < end;) {
+    usleep(1000);
+    MPI_Test(&request, &done, MPI_STATUS_IGNORE);
+  }
+  return done != 0;
 }
 
 }  // namespace reelmesh::test

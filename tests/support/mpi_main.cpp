@@ -4,7 +4,8 @@
 //
 // runs all tests on groups of 1 to 8 ranks (without --ranks: one group of all ranks). Groups run at
 // the same time where they fit into the launch. A failure on any rank is printed by that rank at
-// once and fails the test on its group; the exit status is the same on all ranks.
+// once and fails the test on its group; the exit status is the same on all ranks. If a rank has
+// left a test in which others still wait, the launch is ended.
 //
 // REELMESH_TEST_AMX=plain: ops compute as on a processor with AMX, by its plain kernels.
 #include <gtest/gtest.h>
@@ -48,10 +49,17 @@ class RankPrinter : public testing::EmptyTestEventListener {
 };
 
 // If one rank alone failed, the others would wait in the next collective. After each test all ranks
-// of the group therefore agree on the result.
+// of the group therefore agree on the result. The barrier before is not that of any test.
 class Agreement : public testing::EmptyTestEventListener {
   void OnTestEnd(const testing::TestInfo& info) override {
     const bool failed = info.result()->Failed();
+    const double limit = info.result()->HasFatalFailure() ? seconds_alone : 1e9;
+    if (!reelmesh::test::wait_asleep(ends_of_tests, limit)) {
+      std::cerr << "FAILED alone on " << who() << ": " << info.test_suite_name() << "."
+                << info.name() << "; other ranks are still in this test, so the launch is ended"
+                << std::endl;
+      reelmesh::comm::abort_all(reelmesh::Status::internal);
+    }
     if (group.max(std::int64_t{failed}) == 0) return;
     any_failed = true;
     if (group.rank() == 0) {
@@ -60,8 +68,11 @@ class Agreement : public testing::EmptyTestEventListener {
     }
   }
 
+  static constexpr double seconds_alone = 5;
+
  public:
   static inline bool any_failed = false;
+  static inline Group ends_of_tests;  // the ranks of the group
 };
 
 // Parses "--ranks=1,2,4" and removes it from the arguments; without it: {all}.
@@ -112,8 +123,9 @@ int main(int argc, char** argv) {
       first += counts[i];
     }
     group = launch.split(color);
+    Agreement::ends_of_tests = launch.split(color);
     if (group.member()) failed = RUN_ALL_TESTS() != 0 || failed;
-    group = {};
+    group = Agreement::ends_of_tests = {};
     reelmesh::test::wait_asleep(launch);
   }
   failed = failed || Agreement::any_failed;
