@@ -28,7 +28,7 @@ struct Command {
 
 constexpr std::array<Command, 5> commands{{
     {"run", "make the clips of a job", run_help, run_command},
-    {"train", "train a LoRA of a checkpoint on videos with captions", train_help, train_command},
+    {"train", "train a LoRA, or all weights, on videos with captions", train_help, train_command},
     {"plan", "print the layout, memory and messages of a job on N ranks without running it",
      plan_help, plan_command},
     {"inspect", "print what a checkpoint holds, and what is missing or invalid", inspect_help,
