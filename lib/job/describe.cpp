@@ -201,7 +201,8 @@ json describe(const JobPlan& planned, const std::vector<BatchOutline>& batches) 
   if (planned.train) {
     for (json& row : all["by_rank"]) row["role"] = role_in_training(row["role"]);
     all["training"] = {{"clips_of_step", planned.train->batch},
-                       {"method", name_of(planned.train->method)}};
+                       {"method", name_of(planned.train->method)},
+                       {"encodes_images", planned.family->image_scale().has_value()}};
     if (planned.train->method == TrainMethod::lora) {
       all["training"]["lora_rank"] = planned.train->lora.rank;
       all["training"]["lora_targets"] = planned.train->lora.targets;

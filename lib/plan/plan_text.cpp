@@ -228,7 +228,10 @@ std::string memory(const json& plan) {
                         std::exchange(shown, next));
   }
   if (trains(plan)) {
-    return text + "memory: text encoder, video encoder and transformer are loaded in turn\n";
+    const bool encodes = plan["training"].value("encodes_images", false);
+    return text +
+           fmt::format("memory: text encoder, video encoder and transformer are loaded in turn{}\n",
+                       encodes ? "; beside the transformer the encoder again, for images" : "");
   }
   return text +
          fmt::format(
