@@ -322,6 +322,9 @@ class TrainingOptions : public TrainingSteps {};
 INSTANTIATE_TEST_SUITE_P(CogVideoX, TrainingOptions, ::testing::Values("rotary", "all.v1_5"));
 
 TEST_P(TrainingSteps, AreThoseOfPyTorch) {
+  if (test::world().size() != 1 && test::world().size() != 3) {
+    GTEST_SKIP() << "compared on 1 and 3 ranks; TrainingLayouts compares others with one rank";
+  }
   const StepsReference reference = reference_of(GetParam());
   Training training(reference, test::world());
   const Trained trained = training.run({"chosen", {}, {}, {}, {}});
