@@ -291,6 +291,18 @@ Conditions with_parts_of_nodes(const Job& job, const Workload& workload,
   return parts;
 }
 
+// The cost of a step on the busiest of these ranks; of equal shares unless each rank's is known.
+double busiest(const Plan& plan, const ClipPlan& size, const RankRange& range) {
+  if (size.ranks.empty()) return size.whole_flops / range.count;
+  double most = 0;
+  for (int r = range.first; r < range.first + range.count; ++r) {
+    const auto rank = static_cast<std::size_t>(r);
+    const double speed = plan.rank_weights.empty() ? 1 : plan.rank_weights[rank];
+    most = std::max(most, size.ranks[rank].step.total(speed, plan.weights.fetched));
+  }
+  return most;
+}
+
 // The cost of a batch on a replica. The batches must outlive the result.
 TaskCost task_cost(const Plan& plan, const JobPlan& planned,
                    const std::vector<BatchOutline>& batches) {
@@ -300,15 +312,8 @@ TaskCost task_cost(const Plan& plan, const JobPlan& planned,
   for (const ClipPlan& size : plan.sizes) {
     std::vector<double>& row = costs.emplace_back(replicas, 0.0);
     for (std::size_t replica = 0; replica < replicas; ++replica) {
-      const RankRange& range = plan.roles.denoise[replica];
-      if (size.ranks.empty()) row[replica] = size.whole_flops / range.count;  // equal shares
-      for (int r = range.first; r < range.first + range.count && !size.ranks.empty(); ++r) {
-        const auto rank = static_cast<std::size_t>(r);
-        const StepCost& step = size.ranks[rank].step;
-        const double speed = plan.rank_weights.empty() ? 1 : plan.rank_weights[rank];
-        row[replica] = std::max(row[replica], step.total(speed, plan.weights.fetched));
-      }
-      row[replica] /= static_cast<double>(size.workload.clips);
+      row[replica] = busiest(plan, size, plan.roles.denoise[replica]) /
+                     static_cast<double>(size.workload.clips);
     }
   }
   return [costs = std::move(costs), formats = formats_of_kinds(planned), &kinds = planned.kinds,
@@ -409,14 +414,7 @@ void choose_trained_replicas(JobPlan& planned, std::vector<Plan> plans) {
   const auto cost = [&](const Plan& plan) {
     double all = 0;
     for (std::size_t i = 0; i < plan.sizes.size(); ++i) {
-      const ClipPlan& size = plan.sizes[i];
-      // Unless each rank's is known: equal shares.
-      double busiest = size.ranks.empty() ? size.whole_flops / plan.ranks : 0;
-      for (std::size_t rank = 0; rank < size.ranks.size(); ++rank) {
-        const double speed = plan.rank_weights.empty() ? 1 : plan.rank_weights[rank];
-        busiest = std::max(busiest, size.ranks[rank].step.total(speed, plan.weights.fetched));
-      }
-      all += clips[i] * busiest;
+      all += clips[i] * busiest(plan, plan.sizes[i], {0, plan.ranks});
     }
     return all;
   };
