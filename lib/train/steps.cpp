@@ -6,6 +6,7 @@
 #include "base/stop.hpp"
 #include "base/trace.hpp"
 #include "comm/group_values.hpp"
+#include "models/common/gaussian_encoder.hpp"
 #include "tensor/purpose.hpp"
 
 namespace reelmesh::train {
@@ -91,7 +92,7 @@ void Steps::set_size_of(std::size_t sample) {
   layout_ = planned.clip_plan(clip_, planned.plan).denoise[replica_];
 }
 
-void Steps::use_size_of(std::size_t sample) {
+void Steps::use_size_together(std::size_t sample) {
   if (samples_.usable[sample].bucket == bucket_) return;
   set_size_of(sample);
   own_->prepare(task());
@@ -171,7 +172,7 @@ void Steps::set_image_together(const SampleFile& file, SampleRandom& random,
   const Tensor noise = random.pixel_noise(own_->image_pixels().global(), own);
   for (std::int64_t i = 0; i < frame.numel(); ++i) {
     float& value = frame.data<float>()[i];
-    value = 2.0F * (value / 255.0F) - 1.0F + draws.image_noise * noise.data<float>()[i];
+    value = scaled_pixel(value) + draws.image_noise * noise.data<float>()[i];
   }
   sample.image = own_->encode_image(frame, [&](const Box& box, std::span<float> values) {
     const Shape latents{1, clip_.latent_channels, clip_.latents[1], clip_.latents[2]};
@@ -242,7 +243,7 @@ StepResult Steps::step_together(std::int64_t step) {
   Tensor own_sum;  // of this replica's gradients, if their order does not matter
   const std::int64_t first = step * settings_.batch, batch = settings_.batch;
   const std::vector<std::size_t>& samples = order_.samples(step);
-  use_size_of(samples.front());
+  use_size_together(samples.front());
   for (std::int64_t round = 0; round < batch; round += replicas) {
     const std::int64_t own = round + static_cast<std::int64_t>(replica_);
     const std::int64_t in_round = std::min<std::int64_t>(replicas, batch - round);
@@ -289,7 +290,7 @@ std::optional<ValidationResult> Steps::validate_together() {
     SampleLoss loss;
     if (own < count) {
       const std::size_t which = clips[static_cast<std::size_t>(own / validation_quarters)];
-      use_size_of(which);
+      use_size_together(which);
       const TrainingSample sample =
           prepare_validation_together(which, static_cast<int>(own % validation_quarters));
       loss = loss_together(own_->losses_together(sample), which, sample.timestep);

@@ -77,7 +77,7 @@ class Steps {
   void set_size_of(std::size_t sample);
   DenoiseTask task() const;
   // From now on the replica computes clips of the size of a sample. Collective over the replica.
-  void use_size_of(std::size_t sample);
+  void use_size_together(std::size_t sample);
   // This rank's part of a sample: sample `number` of the run; one that validates; and of what both
   // draw.
   TrainingSample prepare_together(std::int64_t number, std::size_t which) const;

@@ -37,7 +37,7 @@ Tensor scaled_pixels(const Tensor& pixels, DType dtype) {
   if (pixels.device().only_shapes) return Tensor::empty(pixels.shape(), dtype, pixels.device());
   Tensor table = Tensor::empty({256}, DType::float32);
   for (int i = 0; i < 256; ++i) {
-    table.data<float>()[i] = 2.0F * (static_cast<float>(i) / 255.0F) - 1.0F;
+    table.data<float>()[i] = scaled_pixel(static_cast<float>(i));
   }
   table = table.to(dtype);
   Tensor values = Tensor::empty(pixels.shape(), dtype);

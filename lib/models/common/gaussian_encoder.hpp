@@ -8,7 +8,9 @@
 
 namespace reelmesh {
 
-/// uint8 → x/255·2 − 1, computed in float32 and rounded to `dtype`, as in the references; float32 →
+/// A pixel of 0 to 255 → x/255·2 − 1, as in the references.
+inline float scaled_pixel(float x) { return 2.0F * (x / 255.0F) - 1.0F; }
+/// uint8 → scaled_pixel(), computed in float32 and rounded to `dtype`; float32 →
 /// rounded to it. Host.
 Tensor scaled_pixels(const Tensor& pixels, DType dtype);
 
