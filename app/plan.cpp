@@ -41,9 +41,9 @@ Status plan_command(int argc, const char* const* argv) {
         form_batches(planned.clips, planned.kinds, batch));
   };
   if (job.train) {
-    const train::Samples samples =
-        train::plan_samples(job, conditions, train::listed_samples(job.train->data),
-                            train::listed_validation(job.train->data));
+    const train::Samples samples = train::plan_samples(job, conditions, train::checked_buckets(job),
+                                                       train::listed_samples(job.train->data),
+                                                       train::listed_validation(job.train->data));
     require_fit(samples.clips, samples.planned, conditions);
     add(samples.planned, describe_training(samples.planned, samples.learned), {});
     if (job.train->sample_every > 0) {

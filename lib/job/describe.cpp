@@ -17,10 +17,6 @@ using nlohmann::json;
 
 constexpr std::size_t max_formats = 4;  // that have rows of their own
 
-std::string shown(const VideoSize& size) {
-  return fmt::format("{}x{}x{}", size.frames, size.height, size.width);
-}
-
 // All ranks of groups that follow one another in some order.
 RankRange spanned_ranks(const std::vector<RankRange>& groups) {
   const int first = std::ranges::min(groups, {}, &RankRange::first).first;
@@ -169,6 +165,10 @@ std::string role_in_training(std::string role) {
 }
 
 }  // namespace
+
+std::string shown(const VideoSize& size) {
+  return fmt::format("{}x{}x{}", size.frames, size.height, size.width);
+}
 
 json describe(const JobPlan& planned, const std::vector<BatchOutline>& batches) {
   const Clip& clip = planned.kinds[0];  // that of the first clip

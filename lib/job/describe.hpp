@@ -7,6 +7,9 @@
 
 namespace reelmesh {
 
+/// "49x480x720": frames, height and width, as data.buckets has them.
+std::string shown(const VideoSize& size);
+
 /// The description of a job's plan: what `plan --json` prints, and job.h5 keeps as plan_json. Of
 /// the plan with clips like the first one, and with a table of all stages, the division of the
 /// batches over the replicas, and the text that people read. batches: those that are to be made;

@@ -8,6 +8,7 @@
 #include <functional>
 
 #include "base/error.hpp"
+#include "job/describe.hpp"
 #include "job/values.hpp"
 #include "weights/lora.hpp"
 
@@ -55,9 +56,17 @@ template <class Value>
 std::string text_of(const std::optional<Value>& value) {
   return value ? text_of(*value) : "";
 }
+// Of lists: without commas, which separate settings.
 template <class T>
-std::string text_of(const LoraPatterns<T>& patterns) {  // without commas, which separate settings
+std::string text_of(const LoraPatterns<T>& patterns) {
   return pattern_text(patterns, "+");
+}
+std::string text_of(const std::vector<VideoSize>& buckets) {
+  std::string text;
+  for (const VideoSize& size : buckets) {
+    text += fmt::format("{}{}", text.empty() ? "" : "+", shown(size));
+  }
+  return text;
 }
 
 template <auto member>
@@ -83,6 +92,10 @@ void set_integer(Draft& draft, Text text, Where option) {
 template <auto member>
 void set_switch(Draft& draft, Text text, Where option) {
   setting(train_of(draft), member) = parse_switch(text, option);
+}
+template <auto member>
+void set_probability(Draft& draft, Text text, Where option) {
+  setting(train_of(draft), member) = parse_number(text, option, 0, 1);
 }
 template <auto member>
 void set_path(Draft& draft, Text text, Where option) {
@@ -158,15 +171,6 @@ void set_buckets(Draft& draft, Text text, Where option) {
   }
 }
 
-std::string text_of(const std::vector<VideoSize>& buckets) {
-  std::string text;
-  for (const VideoSize& size : buckets) {
-    text +=
-        fmt::format("{}{}x{}x{}", text.empty() ? "" : "+", size.frames, size.height, size.width);
-  }
-  return text;
-}
-
 // A list without repetitions.
 void set_targets(Draft& draft, Text text, Where option) {
   std::vector<std::string>& found = train_of(draft).lora.targets;
@@ -224,8 +228,7 @@ std::vector<Option> data_options() {
           "those for which its video has enough frames, each clip has the one with the most "
           "frames and the nearest ratio of height to width; the clips of a step are of one size "
           "[default: one size, that of data.height, data.width and data.frames]",
-          nullptr, set_buckets,
-          [](const Job& job, const Computation&) { return text_of(job.train->data.buckets); }),
+          nullptr, set_buckets),
       format_option<&DataSettings::fps, &ClipSettings::fps>(
           "data.fps", "N",
           "frames per second, {limits}; frames of a video are chosen to have this rate [default: "
@@ -342,17 +345,12 @@ std::vector<Option> train_options() {
       changes_bits<&T::caption_dropout>(
           "train.caption-dropout", "N",
           "probability that a sample has the empty caption instead of its own, 0 to 1", "0",
-          [](Draft& d, Text text, Where option) {
-            train_of(d).caption_dropout = parse_number(text, option, 0, 1);
-          }),
+          set_probability<&T::caption_dropout>),
       changes_bits<&T::image_dropout>(
           "train.image-dropout", "N",
           "probability that a sample is trained without its image, 0 to 1; only of models that "
           "make videos from images",
-          "0.05",
-          [](Draft& d, Text text, Where option) {
-            train_of(d).image_dropout = parse_number(text, option, 0, 1);
-          },
+          "0.05", set_probability<&T::image_dropout>,
           [](const Job& job, const Computation& by) {  // the only one of other models
             const bool is_default = job.train->image_dropout == default_image_dropout;
             return is_default ? std::string() : value_of<&T::image_dropout>(job, by);

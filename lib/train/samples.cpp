@@ -10,6 +10,7 @@
 #include "base/stop.hpp"
 #include "base/trace.hpp"
 #include "comm/together.hpp"
+#include "job/describe.hpp"
 #include "tensor/memory.hpp"
 #include "tensor/purpose.hpp"
 #include "train/replica.hpp"
@@ -180,14 +181,14 @@ auto with_data_options(const F& plan, const DataSettings& data,
     for (std::size_t at = 0; (at = options.find(section, at)) != options.npos;) {
       options.replace(at, section.size(), data.buckets.empty() ? "data." : "");
     }
-    const std::string of =
-        bucket ? fmt::format("{}x{}x{}: ", bucket->frames, bucket->height, bucket->width) : "";
+    const std::string of = bucket ? shown(*bucket) + ": " : "";
     fail(error.status(), "{}{}{}{}", data.buckets.empty() ? "" : "data.buckets: ", of, options,
          message.substr(end));
   }
 }
 
-// Errors as sample_sizes().
+}  // namespace
+
 std::vector<Bucket> checked_buckets(const Job& job) {
   const DataSettings& data = job.train->data;
   const std::unique_ptr<const Family> family = Family::open(job.model);
@@ -241,14 +242,6 @@ std::vector<Bucket> checked_buckets(const Job& job) {
   return buckets;
 }
 
-}  // namespace
-
-std::vector<VideoSize> sample_sizes(const Job& job) {
-  std::vector<VideoSize> sizes;
-  for (const Bucket& bucket : checked_buckets(job)) sizes.push_back(bucket.size);
-  return sizes;
-}
-
 namespace {
 
 // Unless the job says how many replicas there are: those with which a step takes the least time, as
@@ -278,8 +271,8 @@ std::vector<std::size_t> Samples::validating() const {
   return which;
 }
 
-Samples plan_samples(const Job& job, const Conditions& conditions, std::vector<UsableSample> usable,
-                     std::vector<UsableSample> validation) {
+Samples plan_samples(const Job& job, const Conditions& conditions, std::vector<Bucket> buckets,
+                     std::vector<UsableSample> usable, std::vector<UsableSample> validation) {
   require(job.train->method == TrainMethod::lora || job.train->lora.init.empty(), Status::usage,
           "lora.init: found '{}', expected none with train.method = full, or train.method = lora",
           job.train->lora.init.string());
@@ -287,7 +280,7 @@ Samples plan_samples(const Job& job, const Conditions& conditions, std::vector<U
   samples.learned = std::ssize(usable);
   samples.usable = std::move(usable);
   for (UsableSample& sample : validation) samples.usable.push_back(std::move(sample));
-  samples.buckets = checked_buckets(job);
+  samples.buckets = std::move(buckets);
   const TrainingNoise& noise = samples.buckets.front().noise;
   Job& clips = samples.clips;
   clips = job_of_clips(job, noise);
@@ -376,9 +369,8 @@ std::vector<CachedSample> cached_samples(const Samples& samples, const std::file
     file.record.file = sample.data.video.string();
     file.record.hash = sample.facts.hash;
     const VideoSize& size = samples.bucket_of(i).size;
-    file.record.fingerprint =
-        fmt::format("{}, size {}x{}x{}, fps {}", encoders, size.frames, size.height, size.width,
-                    fps ? fmt::format("{}", *fps) : "of each video");
+    file.record.fingerprint = fmt::format("{}, size {}, fps {}", encoders, shown(size),
+                                          fps ? fmt::format("{}", *fps) : "of each video");
     const Shape latents{clip.latents[0] - clip.dropped_frames, clip.latent_channels,
                         clip.latents[1], clip.latents[2]};
     file.shapes.latent_mean = file.shapes.latent_std = latents;

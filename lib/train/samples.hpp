@@ -36,15 +36,16 @@ struct Samples {
   std::int64_t text_channels() const { return planned.family->text_encoder().d_model; }
 };
 
-/// The sizes that samples of a job may have, at least one. Error(usage) if the model cannot be
-/// trained, or for a setting or layout that training does not have, for data.buckets with
-/// data.height, width or frames, for data.validation without train.validate-every, or for
-/// train.sample-prompts without train.sample-every; errors as Family::open.
-std::vector<VideoSize> sample_sizes(const Job& job);
-/// The plan of a training on these samples, at least one, whose videos are not read. validation:
-/// those of data.validation. Errors as plan_job.
-Samples plan_samples(const Job& job, const Conditions& conditions, std::vector<UsableSample> usable,
-                     std::vector<UsableSample> validation = {});
+/// The sizes that samples of a job may have, at least one, in the order of data.buckets.
+/// Error(usage) if the model cannot be trained, or for a setting or layout that training does not
+/// have, for data.buckets with data.height, width or frames, for data.validation without
+/// train.validate-every, or for train.sample-prompts without train.sample-every; errors as
+/// Family::open.
+std::vector<Bucket> checked_buckets(const Job& job);
+/// The plan of a training on these samples, at least one, whose videos are not read. buckets: of
+/// the job, as checked_buckets(); validation: those of data.validation. Errors as plan_job.
+Samples plan_samples(const Job& job, const Conditions& conditions, std::vector<Bucket> buckets,
+                     std::vector<UsableSample> usable, std::vector<UsableSample> validation = {});
 
 /// The files of the samples, then that of the empty caption if there is one. cache: their folder.
 /// encoders: what their contents depend on beside the data.

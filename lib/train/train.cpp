@@ -142,8 +142,10 @@ class Training {
 
 void Training::plan() {
   found_ = pipeline::find_devices_together(ranks_, job_);
+  std::vector<Bucket> buckets;
+  comm::run_collectively(found_.launched, [&] { buckets = checked_buckets(job_); });
   std::vector<VideoSize> sizes;
-  comm::run_collectively(found_.launched, [&] { sizes = sample_sizes(job_); });
+  for (const Bucket& bucket : buckets) sizes.push_back(bucket.size);
   comm::run_on_first_rank(found_.launched, [&] { Family::open(job_.model)->check_weights(true); });
   const DataSettings& data = settings_.data;
   const auto usable = [&](const DataList& list) {
@@ -153,7 +155,8 @@ void Training::plan() {
   std::vector<UsableSample> learned = usable(learned_clips), validation;
   if (!data.validation.empty()) validation = usable(validation_clips);
   const Conditions conditions = pipeline::agree_on_conditions(job_, found_.launched, found_);
-  samples_ = plan_samples(job_, conditions, std::move(learned), std::move(validation));
+  samples_ =
+      plan_samples(job_, conditions, std::move(buckets), std::move(learned), std::move(validation));
   warn_of_unused_buckets();
   world_ =
       pipeline::require_plan_fits_together(samples_.clips, samples_.planned, conditions, found_);
@@ -164,9 +167,8 @@ void Training::warn_of_unused_buckets() const {
   const auto learned = std::span(samples_.usable).first(static_cast<std::size_t>(samples_.learned));
   for (std::size_t i = 0; i < samples_.buckets.size(); ++i) {
     if (std::ranges::count(learned, i, &UsableSample::bucket) > 0) continue;
-    const VideoSize& size = samples_.buckets[i].size;
-    log::warning("data.buckets: {}x{}x{} suits none of the {} videos", size.frames, size.height,
-                 size.width, samples_.learned);
+    log::warning("data.buckets: {} suits none of the {} videos", shown(samples_.buckets[i].size),
+                 samples_.learned);
   }
 }
 

@@ -201,7 +201,7 @@ class Training {
       for (const std::size_t i : {1U, 2U}) validation.push_back(usable[i]);
       usable.resize(1);
     }
-    const Samples samples = plan_samples(job, conditions, usable, validation);
+    const Samples samples = plan_samples(job, conditions, checked_buckets(job), usable, validation);
     const std::vector<CachedSample> files = cached_samples(samples, folder_ / "cache", "test");
     fill_cache(files, way.brighter);
     Steps steps(ranks_, samples, files, *job.train, {job.dtype, job.numerics, {}});
