@@ -1,9 +1,11 @@
 #include "comm/group.hpp"
 
 #include <algorithm>
+#include <chrono>
 #include <cstdlib>
 #include <numeric>
 #include <optional>
+#include <thread>
 #include <utility>
 
 #include "base/trace.hpp"
@@ -38,18 +40,34 @@ class PendingHostExchange final : public PendingExchange {
   Requests requests_;  // last member: destroyed (and waited for) before the memory that it uses
 };
 
-// Keeps the memory of messages counted that are not sent.
+// Counts messages that are not sent, and keeps their memory counted.
 class PretendedExchange final : public PendingExchange {
  public:
-  PretendedExchange(std::vector<Message> sends, std::vector<Message> receives)
-      : sends_(std::move(sends)), receives_(std::move(receives)) {}
+  PretendedExchange(int rank, std::vector<Message> sends, std::vector<Message> receives)
+      : sends_(std::move(sends)), receives_(std::move(receives)) {
+    const std::vector<Transfer> out = transfers(sends_), in = transfers(receives_);
+    for (const Transfer& sent : out) Ledger::current().note_sent(sent.peer, sent.bytes);
+    const auto bytes = [](const std::vector<Transfer>& all) {
+      return std::accumulate(all.begin(), all.end(), std::int64_t{0},
+                             [](std::int64_t sum, const Transfer& one) { return sum + one.bytes; });
+    };
+    arrival_ = Ledger::current().begin_exchange(rank, bytes(in) > bytes(out) ? in : out);
+  }
   void finish() override {
+    Ledger::current().wait_until(arrival_);
     sends_.clear();
     receives_.clear();
   }
 
  private:
+  static std::vector<Transfer> transfers(const std::vector<Message>& messages) {
+    std::vector<Transfer> all;
+    for (const Message& message : messages) all.push_back({message.peer, message.tensor.bytes()});
+    return all;
+  }
+
   std::vector<Message> sends_, receives_;
+  double arrival_ = 0;
 };
 
 // The messages that have elements. Checks that all messages of an exchange are on one device (or
@@ -216,6 +234,17 @@ void Group::barrier() const {
   check(MPI_Barrier(handle()), "MPI_Barrier");
 }
 
+void Group::sleeping_barrier() const {
+  if (pretended_) return;
+  const Waiting waiting("MPI_Ibarrier");
+  MPI_Request request = MPI_REQUEST_NULL;
+  check(MPI_Ibarrier(handle(), &request), "MPI_Ibarrier");
+  for (int done = 0; done == 0;) {
+    check(MPI_Test(&request, &done, MPI_STATUS_IGNORE), "MPI_Test");
+    if (done == 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+}
+
 namespace {
 
 template <class T>
@@ -333,10 +362,7 @@ PendingMessages Group::begin_exchange(std::span<const Message> sends,
   if (!device) return {};
   for (const Message& message : out) trace::recorder().bytes_sent += message.tensor.bytes();
   if (pretended_) {
-    for (const Message& message : out) {
-      Ledger::current().note_sent(message.peer, message.tensor.bytes());
-    }
-    return {std::make_unique<PretendedExchange>(out, in), {}};
+    return {std::make_unique<PretendedExchange>(rank_, out, in), {}};
   }
   std::vector<trace::Message> recorded;
   if (trace::recorder().records_messages()) recorded = channel_->begin(out, in, tag);

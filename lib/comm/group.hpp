@@ -90,6 +90,9 @@ class Group {
   TraceChannel& channel() const { return *channel_; }
 
   void barrier() const;
+  /// A barrier in which a rank sleeps while it waits, and so leaves its core to the others; for
+  /// measurements. It may return some milliseconds late.
+  void sleeping_barrier() const;
   /// Reductions over all ranks, with the result on every rank (MPI_Allreduce).
   std::int64_t max(std::int64_t value) const;
   double max(double value) const;

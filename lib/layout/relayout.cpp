@@ -6,6 +6,7 @@
 #include "base/error.hpp"
 #include "base/trace.hpp"
 #include "tensor/dispatch.hpp"
+#include "tensor/ledger.hpp"
 #include "tensor/purpose.hpp"
 
 namespace reelmesh {
@@ -58,7 +59,8 @@ std::int64_t key_elements(DType dtype) {
 
 void copy_box(const Box& box, const Tensor& source, const Box& from, Tensor& target,
               const Box& to) {
-  if (box.empty() || target.device().only_shapes) return;
+  if (box.empty()) return;
+  if (target.device().only_shapes) return note_moved(2 * box.numel() * size_of(source.dtype()));
   const auto on_cpu = [&] {
     const std::int64_t size = size_of(source.dtype());
     const auto* read = static_cast<const std::byte*>(source.raw());

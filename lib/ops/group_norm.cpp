@@ -93,7 +93,7 @@ GroupStatistics group_statistics(const Tensor& x, std::int64_t groups, std::int6
       [&] {
         // On the CPU, group_sums counts the same.
         const Operation operation(trace::spans::norm,
-                                  {norm_flops::group_sums * x.numel(), x.bytes()});
+                                  {norm_flops::group_sums * x.numel(), x.bytes()}, "group_sums");
         return gpu::group_statistics(x, groups, cell, count, eps);
       },
       [&] { return group_statistics(group_sums(x, groups, cell), count, eps, {}); },
@@ -106,7 +106,8 @@ Tensor group_norm(const Tensor& x, const GroupStatistics& statistics, const Tens
          weight.numel());
   const Operation operation(trace::spans::norm,
                             {(norm_flops::group + (with_silu ? norm_flops::silu : 0)) * x.numel(),
-                             2 * x.bytes() + weight.bytes() + bias.bytes()});
+                             2 * x.bytes() + weight.bytes() + bias.bytes()},
+                            "group_norm");
   return dispatch(
       x.device(), [&] { return gpu::group_norm(x, statistics, weight, bias, with_silu); },
       [&] { return cpu::group_norm(x, statistics, weight, bias, with_silu); },

@@ -13,6 +13,7 @@
 #include "ops/row_sums.hpp"
 #include "tensor/convert.hpp"
 #include "tensor/dispatch.hpp"
+#include "tensor/ledger.hpp"
 
 namespace reelmesh::ops {
 namespace {
@@ -353,6 +354,7 @@ void modulated_layer_norm(const Tensor& x, const Tensor& weight, const Tensor& b
 void add_gated(Tensor& x, const Tensor& y, const Tensor& table, int gate,
                const FirstTokens& first) {
   if (x.empty()) return;
+  note_moved(3 * x.bytes());
   dispatch(
       x.device(), [&] { gpu::add_gated(x, y, table, gate, first); },
       [&] { cpu::add_gated(x, y, table, gate, first); });
@@ -396,7 +398,8 @@ std::vector<ExactSum> group_sums(const Tensor& x, std::int64_t groups, std::int6
   if (x.empty()) return std::vector<ExactSum>(static_cast<std::size_t>(2 * groups));
   expect(x.shape(1) % cell == 0 && x.shape(2) % cell == 0, "{} in cells of {} pixels", x.shape(),
          cell);
-  const Operation operation(trace::spans::norm, {norm_flops::group_sums * x.numel(), x.bytes()});
+  const Operation operation(trace::spans::norm, {norm_flops::group_sums * x.numel(), x.bytes()},
+                            "group_sums");
   return dispatch(
       x.device(), [&] { return gpu::group_sums(x, groups, cell); },
       [&] { return cpu::group_sums(x, groups, cell); },
@@ -409,7 +412,8 @@ void spatial_norm_silu(const Tensor& x, const SpatialNorm& norm, Tensor& out) {
   const Operation operation(trace::spans::norm,
                             {(2 * norm_flops::group + norm_flops::silu) * x.numel(),
                              2 * x.bytes() + norm.scale.bytes() + norm.shift.bytes() +
-                                 norm.weight.bytes() + norm.bias.bytes()});
+                                 norm.weight.bytes() + norm.bias.bytes()},
+                            "group_norm");
   dispatch(
       x.device(), [&] { gpu::spatial_norm_silu(x, norm, out); },
       [&] { cpu::spatial_norm_silu(x, norm, out); });

@@ -14,12 +14,13 @@ struct Work {
 /// function of each operation for both backends: spans with one name do not nest.
 class Operation {
  public:
-  /// kind: of Level::ops.
-  Operation(const trace::SpanKind& kind, const Work& work) : scope_(kind) {
+  /// kind: of Level::ops. timed_as: as Ledger::note_operation, if not the kind's name.
+  Operation(const trace::SpanKind& kind, const Work& work, const char* timed_as = nullptr)
+      : scope_(kind) {
     trace::recorder().flops += work.flops;
     trace::recorder().memory_bytes += work.bytes;
     if (Ledger* ledger = Ledger::active()) {
-      ledger->note_operation(kind.name, work.flops, work.bytes);
+      ledger->note_operation(timed_as != nullptr ? timed_as : kind.name, work.flops, work.bytes);
     }
   }
 

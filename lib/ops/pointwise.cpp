@@ -13,6 +13,7 @@
 #include "ops/parallel.hpp"
 #include "tensor/convert.hpp"
 #include "tensor/dispatch.hpp"
+#include "tensor/ledger.hpp"
 
 namespace reelmesh::ops {
 namespace {
@@ -280,12 +281,14 @@ void flag_non_finite(const Tensor& x, Tensor& flag) {
 
 void add(Tensor& x, const Tensor& y) {
   expect(x.shape() == y.shape(), "{} + {}", x.shape(), y.shape());
+  note_moved(3 * x.bytes());
   dispatch(
       x.device(), [&] { gpu::add(x, y); }, [&] { cpu::add(x, y); });
 }
 
 Tensor multiply(const Tensor& x, const Tensor& y) {
   expect(x.shape() == y.shape(), "{} * {}", x.shape(), y.shape());
+  note_moved(3 * x.bytes());
   return dispatch(
       x.device(), [&] { return gpu::multiply(x, y); }, [&] { return cpu::multiply(x, y); },
       [&] { return like(x); });
@@ -294,17 +297,20 @@ Tensor multiply(const Tensor& x, const Tensor& y) {
 void average(const Tensor& x, const Tensor& y, Tensor& out) {
   expect(x.shape() == y.shape() && x.shape() == out.shape(), "average of {} and {} in {}",
          x.shape(), y.shape(), out.shape());
+  note_moved(3 * x.bytes());
   dispatch(
       x.device(), [&] { gpu::average(x, y, out); }, [&] { cpu::average(x, y, out); });
 }
 
 Tensor silu(const Tensor& x) {
+  note_moved(2 * x.bytes());
   return dispatch(
       x.device(), [&] { return gpu::silu(x); }, [&] { return cpu::silu(x); },
       [&] { return like(x); });
 }
 
 Tensor scaled(const Tensor& x, float factor) {
+  note_moved(2 * x.bytes());
   return dispatch(
       x.device(), [&] { return gpu::scaled(x, factor); }, [&] { return cpu::scaled(x, factor); },
       [&] { return like(x); });
@@ -313,6 +319,7 @@ Tensor scaled(const Tensor& x, float factor) {
 void add_table(Tensor& x, const Tensor& table) {
   expect(table.shape() == Shape{x.shape(0), x.shape(2)}, "table {} for {}", table.shape(),
          x.shape());
+  note_moved(2 * x.bytes());
   dispatch(
       x.device(), [&] { gpu::add_table(x, table); }, [&] { cpu::add_table(x, table); },
       [&] { table.to(x.dtype()); });
@@ -321,12 +328,14 @@ void add_table(Tensor& x, const Tensor& table) {
 void repeat_for_batch(const Tensor& x, Tensor& out) {
   expect(x.numel() * (out.shape(1) / batch_items(x)) == out.numel(), "{} repeated as {}", x.shape(),
          out.shape());
+  note_moved(2 * out.bytes());
   dispatch(
       out.device(), [&] { gpu::repeat_for_batch(x, out); }, [&] { cpu::repeat_for_batch(x, out); });
 }
 
 Tensor join_batches(std::span<const Tensor> parts) {
   if (parts.size() == 1) return parts.front();
+  note_moved(2 * numel(joined_shape(parts)) * size_of(parts.front().dtype()));
   return dispatch(
       parts.front().device(), [&] { return gpu::join_batches(parts); },
       [&] { return cpu::join_batches(parts); },
@@ -336,6 +345,7 @@ Tensor join_batches(std::span<const Tensor> parts) {
 }
 
 Tensor take_rows(const Tensor& table, std::span<const std::int32_t> ids) {
+  note_moved(2 * std::ssize(ids) * table.shape(1) * size_of(table.dtype()));
   return dispatch(
       table.device(), [&] { return gpu::take_rows(table, ids); },
       [&] { return cpu::take_rows(table, ids); },
@@ -349,6 +359,7 @@ Tensor patchify(const Tensor& latents, const Patch& patch, DType dtype) {
   expect(s.size() == 4 && s[0] % patch.frames == 0 && s[2] % patch.rows == 0 &&
              s[3] % patch.columns == 0,
          "latents {} do not divide into patches", to_string(s));
+  note_moved(latents.bytes() + latents.numel() * size_of(dtype));
   return dispatch(
       latents.device(), [&] { return gpu::patchify(latents, patch, dtype); },
       [&] { return cpu::patchify(latents, patch, dtype); },
@@ -362,6 +373,7 @@ Tensor unpatchify(const Tensor& tokens, std::int64_t batch_item, const Patch& pa
                   const Shape& extents) {
   expect(reelmesh::numel(extents) == tokens.shape(0) * tokens.shape(2),
          "tokens {} do not match latents {}", tokens.shape(), extents);
+  note_moved(tokens.bytes() / tokens.shape(1) + reelmesh::numel(extents) * size_of(DType::float32));
   return dispatch(
       tokens.device(), [&] { return gpu::unpatchify(tokens, batch_item, patch, extents); },
       [&] { return cpu::unpatchify(tokens, batch_item, patch, extents); },
@@ -371,6 +383,7 @@ Tensor unpatchify(const Tensor& tokens, std::int64_t batch_item, const Patch& pa
 Tensor channels_to_frames(const Tensor& x) {
   const Shape& s = x.shape();
   expect(s.size() == 4 && s[3] % 2 == 0, "{} has an odd number of channels", to_string(s));
+  note_moved(2 * x.bytes());
   return dispatch(
       x.device(), [&] { return gpu::channels_to_frames(x); },
       [&] { return cpu::channels_to_frames(x); },
@@ -380,6 +393,7 @@ Tensor channels_to_frames(const Tensor& x) {
 }
 
 Tensor to_pixels(const Tensor& x) {
+  note_moved(x.bytes() + x.numel());
   return dispatch(
       x.device(), [&] { return gpu::to_pixels(x); }, [&] { return cpu::to_pixels(x); },
       [&] { return Tensor::empty(x.shape(), DType::uint8, x.device()); });
@@ -387,6 +401,7 @@ Tensor to_pixels(const Tensor& x) {
 
 void flag_non_finite(const Tensor& x, Tensor& flag) {
   if (x.empty()) return;
+  note_moved(x.bytes());
   dispatch(
       x.device(), [&] { gpu::flag_non_finite(x, flag); }, [&] { cpu::flag_non_finite(x, flag); });
 }

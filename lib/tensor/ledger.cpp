@@ -30,8 +30,11 @@ struct Ledger::Memory {
   }
 };
 
-Ledger::Ledger(const Precision& precision)
-    : precision_(precision), device_(std::make_shared<Memory>()), host_(device_) {
+Ledger::Ledger(const Precision& precision, std::shared_ptr<const TimeModel> times)
+    : precision_(precision),
+      device_(std::make_shared<Memory>()),
+      host_(device_),
+      times_(std::move(times)) {
   recorder_.level = trace::Level::off;
   if (precision.on_gpu) host_ = std::make_shared<Memory>();
 }
@@ -106,6 +109,23 @@ void Ledger::note_operation(const char* kind, std::int64_t flops, std::int64_t b
   ++total.count;
   total.flops += flops;
   total.bytes += bytes;
+  if (times_ == nullptr) return;
+  constexpr std::array<std::string_view, 4> of_memory{"norm", "group_norm", "group_sums", "copy"};
+  const bool memory = std::ranges::find(of_memory, kind) != of_memory.end();
+  (memory ? elapsed_.memory : elapsed_.computation) +=
+      times_->operation(kind, precision_.tensors, flops, bytes);
+}
+
+double Ledger::begin_exchange(int rank, std::span<const Transfer> transfers) {
+  if (times_ == nullptr) return 0;
+  const double seconds = times_->exchange(rank, transfers);
+  link_free_ = std::max(link_free_, elapsed_.total()) + seconds;
+  elapsed_.network += times_->exchange_share(rank, transfers) * seconds;
+  return link_free_;
+}
+
+void Ledger::wait_until(double arrival) {
+  elapsed_.network += std::max(0.0, arrival - elapsed_.total());
 }
 
 }  // namespace reelmesh

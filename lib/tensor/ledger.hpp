@@ -11,6 +11,7 @@
 #include "tensor/device.hpp"
 #include "tensor/dtype.hpp"
 #include "tensor/purpose.hpp"
+#include "tensor/time_model.hpp"
 
 namespace reelmesh {
 
@@ -39,7 +40,8 @@ struct Precision {
 /// What dry runs take.
 class Ledger {
  public:
-  explicit Ledger(const Precision& precision);
+  /// times: of the machine, for elapsed(); may be null.
+  explicit Ledger(const Precision& precision, std::shared_ptr<const TimeModel> times = nullptr);
   Ledger(const Ledger&) = delete;
   Ledger& operator=(const Ledger&) = delete;
 
@@ -77,8 +79,18 @@ class Ledger {
   struct Total {
     std::int64_t count = 0, flops = 0, bytes = 0;
   };
+  /// kind: the name of its span; "group_norm", "group_sums" or "copy" for what takes other times than its span's
+  /// kind, or has none.
   void note_operation(const char* kind, std::int64_t flops, std::int64_t bytes);
   const std::map<std::string_view, Total>& operations() const { return operations_; }
+
+  /// The time so far, predicted by the time model; 0 without one. Operations follow one another;
+  /// messages are in transit while the rank computes.
+  const Elapsed& elapsed() const { return elapsed_; }
+  /// Messages of a rank of a group begin; as TimeModel::exchange. → when they have arrived.
+  double begin_exchange(int rank, std::span<const Transfer> transfers);
+  /// The rank waits until this time.
+  void wait_until(double arrival);
 
  private:
   friend class DryRun;
@@ -89,7 +101,15 @@ class Ledger {
   std::array<std::int64_t, scratch_slots> scratch_{};
   std::map<int, std::int64_t> sent_;
   std::map<std::string_view, Total> operations_;
+  std::shared_ptr<const TimeModel> times_;
+  Elapsed elapsed_;
+  double link_free_ = 0;  ///< when all messages so far have arrived
 };
+
+/// Counts, in a dry run, bytes that are read and written by what has no span: copies, sums.
+inline void note_moved(std::int64_t bytes) {
+  if (Ledger* ledger = Ledger::active()) ledger->note_operation("copy", 0, bytes);
+}
 
 /// In its scope this thread's tensors of shapes are counted in a ledger, and what it records goes
 /// there, too, at Level::off. Not within another.

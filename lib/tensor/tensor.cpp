@@ -130,7 +130,8 @@ Tensor Tensor::clone() const {
 void Tensor::copy_from(const Tensor& other) {
   expect(shape_ == other.shape_ && dtype_ == other.dtype_, "tensor {} of {} copied to {} of {}",
          reelmesh::to_string(other.shape_), name_of(other.dtype_), shape_, name_of(dtype_));
-  if (numel_ == 0 || device_.only_shapes) return;
+  if (numel_ == 0) return;
+  if (device_.only_shapes) return note_moved(2 * bytes());
   if (other.device_.only_shapes) other.misplaced(device_);
   if constexpr (cuda_built) {
     const Device from = other.device_;
