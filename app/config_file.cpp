@@ -21,13 +21,13 @@ std::vector<std::string> section_names(std::span<const std::string> names) {
 
 }  // namespace
 
-std::vector<Given> read_config(const std::filesystem::path& file,
+std::vector<Given> read_config(const std::filesystem::path& file, const std::string& option,
                                std::span<const std::string> names) {
   const std::vector<std::string> sections = section_names(names);
   std::vector<Given> givens;
   std::string section;
   int number = 0;
-  for (const std::string& whole : read_lines(file, "--config")) {
+  for (const std::string& whole : read_lines(file, option)) {
     const std::string where = fmt::format("{}:{}", file.string(), ++number);
     const std::string_view line = trimmed(whole);
     if (line.empty() || line.front() == '#') continue;

@@ -6,13 +6,9 @@
 #include <string>
 #include <vector>
 
-namespace reelmesh::app {
+#include "job/values.hpp"
 
-struct Given {
-  std::string name;   ///< "sample.steps"
-  std::string value;  ///< from a file: without leading and trailing blanks
-  std::string where;  ///< for messages: "--sample.steps" or "job.cfg:12: sample.steps"
-};
+namespace reelmesh::app {
 
 struct CommandLine {
   std::vector<Given> options;         ///< in the given order; each is one of `known`
@@ -28,7 +24,8 @@ CommandLine read_command_line(int argc, const char* const* argv,
 /// Reads "[section]" and "key = value" lines; empty lines and lines that begin with '#' are
 /// skipped. A value extends to the end of its line, including any '#'. Error(usage) with file and
 /// line, and for an unknown key or section with a suggestion from `names` ("section.key").
-std::vector<Given> read_config(const std::filesystem::path& file,
+/// option: with which the file was given, for messages.
+std::vector<Given> read_config(const std::filesystem::path& file, const std::string& option,
                                std::span<const std::string> names);
 
 }  // namespace reelmesh::app

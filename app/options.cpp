@@ -11,6 +11,7 @@
 #include "earlier.hpp"
 #include "given.hpp"
 #include "help.hpp"
+#include "job/machine_file.hpp"
 #include "job/options.hpp"
 #include "job/values.hpp"
 #include "prompts.hpp"
@@ -218,7 +219,7 @@ Draft read_draft(JobKind kind, const std::vector<Given>& givens,
   ByName file;
   EarlierJob earlier;
   if (config != line.end()) {
-    file = by_name(read_config(config->second.front().value, key_names(kind)));
+    file = by_name(read_config(config->second.front().value, "--config", key_names(kind)));
     drop_replaced_prompts(file, line);
   } else if (from != line.end()) {
     earlier = read_earlier(from->second.front().value, key_names(JobKind::clips));
@@ -245,6 +246,10 @@ Draft read_draft(JobKind kind, const std::vector<Given>& givens,
   require(!draft.job.model.root.empty(), Status::usage,
           "model.path is missing, expected the folder of a checkpoint");
   draft.job.model.complete();
+  if (const auto& machine = draft.job.machine_file; !machine.empty()) {
+    draft.job.machine = std::make_shared<const MachineTimes>(
+        parse_machine(read_config(machine, "device.machine", machine_keys()), machine.string()));
+  }
   if (draft.job.train) {
     require(draft.job.train->steps > 0, Status::usage,
             "train.steps is missing, expected the number of steps");
@@ -261,7 +266,7 @@ po::options_description known_plan_options() {
   po::options_description known = known_options(JobKind::any);
   known.add_options()("ranks", po::value<std::string>())(
       "ranks-per-node", po::value<std::string>())("device-memory", po::value<std::string>())(
-      "json", po::bool_switch());
+      "json", po::bool_switch())("calibrate", po::value<std::string>());
   return known;
 }
 
@@ -307,6 +312,25 @@ Job parse_train(int argc, const char* const* argv) {
   return std::move(draft.job);
 }
 
+namespace {
+
+// The device's options, which are all that a calibration takes.
+Job parse_calibration(const std::vector<Given>& givens, const std::vector<std::string>& operands) {
+  require(operands.empty(), Status::usage, "unexpected argument '{}' beside --calibrate",
+          operands.empty() ? "" : operands.front());
+  for (const Given& given : givens) {
+    require(given.name == "device.threads" || given.name == "device.backend" ||
+                given.name == "device.transport",
+            Status::usage,
+            "{}: is given with --calibrate, expected only device.threads, device.backend and "
+            "device.transport",
+            given.where);
+  }
+  return set_keys(JobKind::clips, by_name(givens), {}).job;
+}
+
+}  // namespace
+
 PlanOptions parse_plan(int argc, const char* const* argv) {
   CommandLine words = read_command_line(argc, argv, known_plan_options());
   PlanOptions options;
@@ -323,10 +347,16 @@ PlanOptions parse_plan(int argc, const char* const* argv) {
       options.ranks_per_node = static_cast<int>(parse_integer(given.value, given.where, 1, 65536));
     } else if (given.name == "json") {
       options.json = true;
+    } else if (given.name == "calibrate") {
+      options.calibrate = parse_path(given.value, given.where);
     } else {
       if (given.name == "device-memory") given.name = "device.memory-limit";
       of_job.push_back(std::move(given));
     }
+  }
+  if (!options.calibrate.empty()) {
+    options.job = parse_calibration(of_job, words.operands);
+    return options;
   }
   require(options.ranks > 0, Status::usage, "--ranks is missing, expected the number of ranks");
   if (options.ranks_per_node == 0) options.ranks_per_node = options.ranks;
@@ -347,6 +377,9 @@ std::string plan_help() {
        {{"--ranks N", "ranks of the job, 1 to 65536 (required)"},
         {"--ranks-per-node M", "ranks of a node [default: all ranks on one node]"},
         {"--device-memory SIZES", "the same as --device.memory-limit"},
+        {"--calibrate FILE",
+         "measure this machine on all ranks of mpirun, in about a minute, and write a machine file "
+         "for device.machine"},
         {"--json", "print JSON with the boxes and memory of every rank"},
         {"--config FILE", "job file"},
         {"--from JOB.h5", "an earlier job instead of a job file"},
@@ -365,7 +398,9 @@ std::string plan_help() {
          format_help(sections, help_style()) +
          "\nExamples\n"
          "  reelmesh plan --model.path models/CogVideoX-2b --ranks 6\n"
-         "  reelmesh plan --config job.cfg --ranks 32 --device-memory 16GiB\n";
+         "  reelmesh plan --config job.cfg --ranks 32 --device-memory 16GiB\n"
+         "  mpirun -n 8 reelmesh plan --calibrate node.cfg\n"
+         "  reelmesh plan --config job.cfg --ranks 32 --device.machine node.cfg\n";
 }
 
 std::string train_help() {

@@ -35,6 +35,8 @@ struct PlanOptions {
   int ranks = 0;
   int ranks_per_node = 0;  ///< default: all on one node
   bool json = false;
+  /// A machine file to write; of the job then only the device's options are set.
+  std::filesystem::path calibrate;
 };
 PlanOptions parse_plan(int argc, const char* const* argv);
 std::string plan_help();

@@ -2,17 +2,51 @@
 #include <nlohmann/json.hpp>
 
 #include "base/log.hpp"
+#include "base/new_file.hpp"
+#include "comm/together.hpp"
 #include "commands.hpp"
+#include "job/calibration.hpp"
 #include "job/describe.hpp"
 #include "job/machine.hpp"
+#include "job/machine_file.hpp"
+#include "job_command.hpp"
 #include "ops/onednn.hpp"
 #include "options.hpp"
+#include "pipeline/start.hpp"
 #include "train/sampling.hpp"
 
 namespace reelmesh::app {
 
+namespace {
+
+Status calibrate(const PlanOptions& options) {
+  const auto work = [&](const comm::Group& ranks, const Job& job, const ProgramInfo& program,
+                        comm::Watchdog*) {
+    const pipeline::Devices found = pipeline::find_devices_together(ranks, job);
+    const std::filesystem::path& file = options.calibrate;
+    MachineTimes machine = measure_machine(found.launched, found.device, found.threads,
+                                           file.has_parent_path() ? file.parent_path() : ".");
+    machine.source += fmt::format(", reelmesh {}", program.version);
+    comm::run_on_first_rank(ranks, [&] {
+      NewFile written(file);
+      written.write(to_text(machine));
+      written.commit();
+    });
+    return Status::ok;
+  };
+  return parse_and_do(
+      [&](const OptionsKnown& known) {
+        known(options.job);
+        return options.job;
+      },
+      work);
+}
+
+}  // namespace
+
 Status plan_command(int argc, const char* const* argv) {
   const PlanOptions options = parse_plan(argc, argv);
+  if (!options.calibrate.empty()) return calibrate(options);
   if (log::launch_rank() != first_rank) return Status::ok;  // under mpirun, only one rank prints
   const Job& job = options.job;
   std::vector<int> node_of;

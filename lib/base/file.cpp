@@ -1,11 +1,14 @@
 #include "base/file.hpp"
 
 #include <fcntl.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstddef>
 #include <cstring>
+#include <vector>
 
 #include "base/error.hpp"
 #include "base/units.hpp"
@@ -71,6 +74,22 @@ void reserve_space(const std::filesystem::path& path, std::int64_t bytes) {
     fail(Status::io, "{}: cannot reserve {} of disk space: {}", path.string(),
          format_bytes(static_cast<double>(bytes)), std::strerror(error));
   }
+}
+
+std::int64_t cached_bytes(const std::filesystem::path& path) {
+  const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  const off_t size = file.get() < 0 ? 0 : ::lseek(file.get(), 0, SEEK_END);
+  if (size <= 0) return 0;
+  const auto length = static_cast<std::size_t>(size);
+  void* const mapped = ::mmap(nullptr, length, PROT_READ, MAP_SHARED, file.get(), 0);
+  if (mapped == MAP_FAILED) return 0;
+  const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+  std::vector<unsigned char> pages((length + page - 1) / page);
+  const bool known = ::mincore(mapped, length, pages.data()) == 0;
+  ::munmap(mapped, length);
+  if (!known) return 0;
+  const auto present = std::ranges::count_if(pages, [](unsigned char p) { return (p & 1U) != 0; });
+  return std::min<std::int64_t>(size, present * static_cast<std::int64_t>(page));
 }
 
 void flush_to_disk(const std::filesystem::path& path) {

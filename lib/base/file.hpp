@@ -34,6 +34,10 @@ bool can_lock(const std::filesystem::path& path);
 /// too full.
 void reserve_space(const std::filesystem::path& path, std::int64_t bytes);
 
+/// Bytes of a file that are in the system's cache of files, so that they need not be read from the
+/// disk; 0 if that is unknown.
+std::int64_t cached_bytes(const std::filesystem::path& path);
+
 /// Flushes a file or folder to disk (fsync). Error(io).
 void flush_to_disk(const std::filesystem::path& path);
 

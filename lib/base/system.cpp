@@ -51,6 +51,19 @@ std::string processor_name() {
   return {};
 }
 
+double process_age() {
+  std::ifstream stat("/proc/self/stat"), uptime("/proc/uptime");
+  std::string text;
+  std::getline(stat, text);
+  double now = 0;
+  // After the program's name in brackets, the start is the 20th value, in ticks since the boot.
+  std::istringstream values(text.substr(std::min(text.rfind(')') + 1, text.size())));
+  std::string value;
+  for (int i = 0; i < 20; ++i) values >> value;
+  if (!(uptime >> now) || !values) return 0;
+  return now - std::strtod(value.c_str(), nullptr) / static_cast<double>(sysconf(_SC_CLK_TCK));
+}
+
 std::string gpu_driver_version() {
   // "NVRM version: NVIDIA UNIX x86_64 Kernel Module  550.54.15  Tue Mar  5 22:23:56 UTC 2024"
   std::ifstream file("/proc/driver/nvidia/version");

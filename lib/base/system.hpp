@@ -18,6 +18,9 @@ std::string processor_name();
 /// The version of NVIDIA's kernel driver, such as "550.54.15"; empty if none is loaded.
 std::string gpu_driver_version();
 
+/// Seconds since this process was started, to 0.01 s; 0 if Linux does not say.
+double process_age();
+
 /// The words with which this process was started.
 std::vector<std::string> command_line();
 

@@ -8,6 +8,7 @@
 #include <set>
 #include <utility>
 
+#include "job/prediction.hpp"
 #include "ops/onednn.hpp"
 
 namespace reelmesh {
@@ -208,6 +209,9 @@ json describe(const JobPlan& planned, const std::vector<BatchOutline>& batches) 
       all["training"]["lora_targets"] = planned.train->lora.targets;
       all["training"]["lora_rank_pattern"] = pattern_text(planned.train->lora.rank_pattern);
     }
+  }
+  if (const auto predicted = predict(planned, batches)) {
+    all["predicted"] = describe(*predicted, planned);
   }
   if (planned.tail) {
     all["last_batches"] = {{"batches", planned.tail_batches},

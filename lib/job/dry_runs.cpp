@@ -16,7 +16,8 @@ struct DryRuns::Part {
   std::int64_t weights = 0, loading = 0;  // bytes; loading: beside the weights, at the peak
 
   template <class Make>
-  Part(const Precision& precision, const Make& make) : ledger(precision) {
+  Part(const Precision& precision, std::shared_ptr<const TimeModel> times, const Make& make)
+      : ledger(precision, std::move(times)) {
     const DryRun run(ledger);
     const PurposeScope purpose(Purpose::weights);
     model = make();
@@ -39,8 +40,8 @@ struct DryRuns::Batch {
   std::int64_t clips = 1, text_tokens = 1;
   DenoiseLayout alone;  // on one rank
   std::optional<WholeStep> whole;
-  std::map<std::vector<std::int64_t>, DenoiseCost> costs;             // by DryRuns::share()
-  std::map<std::vector<std::int64_t>, StageMemory> decoded, encoded;  // by extents and edges
+  std::map<std::vector<std::int64_t>, DenoiseCost> costs;           // by DryRuns::share()
+  std::map<std::vector<std::int64_t>, StageCost> decoded, encoded;  // by extents and edges
 };
 
 // A step of one batch, or of a training with one clip, on one rank. Bytes, FLOPs.
@@ -52,6 +53,7 @@ struct DryRuns::Step {
   std::int64_t fetched = 0;  // of weights
   // Beside `flops` and `sent`, once a step, for how many clips it may be.
   std::int64_t flops_update = 0, sent_update = 0;
+  Elapsed time, time_update;
 
   // If each layer beyond `one` adds what the second adds.
   static Step of_layers(const Step& one, const Step& two, std::int64_t layers) {
@@ -60,6 +62,7 @@ struct DryRuns::Step {
                                        &Step::attention, &Step::fetched}) {
       step.*amount = one.*amount + (layers - 1) * (two.*amount - one.*amount);
     }
+    step.time = one.time + static_cast<double>(layers - 1) * (two.time - one.time);
     return step;
   }
 };
@@ -99,20 +102,21 @@ int inner_rank(const DecodeLayout& layout, int rank) {
 }  // namespace
 
 DryRuns::DryRuns(const Family& family, const Precision& precision, const Numerics& numerics,
-                 bool unlike_processors, std::optional<DryTraining> training)
+                 bool unlike_processors, StageTimes times, std::optional<DryTraining> training)
     : family_(family),
       precision_(precision),
       numerics_(numerics),
       unlike_processors_(unlike_processors),
+      times_(std::move(times)),
       training_(std::move(training)) {}
 
 DryRuns::~DryRuns() = default;
 
 std::shared_ptr<DryRuns> DryRuns::of(const Family& family, const Precision& precision,
                                      const Numerics& numerics, bool unlike_processors,
-                                     std::optional<DryTraining> training) {
-  return std::shared_ptr<DryRuns>(
-      new DryRuns(family, precision, numerics, unlike_processors, std::move(training)));
+                                     StageTimes times, std::optional<DryTraining> training) {
+  return std::shared_ptr<DryRuns>(new DryRuns(family, precision, numerics, unlike_processors,
+                                              std::move(times), std::move(training)));
 }
 
 Checkpoint DryRuns::shapes() const {
@@ -139,7 +143,7 @@ DryRuns::Transformer& DryRuns::transformer(std::int64_t layers, Residence reside
 
 std::unique_ptr<DryRuns::Transformer> DryRuns::make_transformer(
     std::int64_t layers, const WeightPlacement& placement) const {
-  return std::make_unique<Transformer>(precision_, [&] {
+  return std::make_unique<Transformer>(precision_, times_.others, [&] {
     return family_.denoiser(shapes(), precision_.tensors, placement, layers);
   });
 }
@@ -197,6 +201,7 @@ DryRuns::Step DryRuns::step(Transformer& part, const Batch& batch, const Denoise
   step.held = ledger.present() - part.weights;
   const std::int64_t flops = counted.flops, sent = counted.bytes_sent;
   const std::int64_t fetched = counted.bytes_fetched, in_attention = attention_flops(ledger);
+  const Elapsed before = ledger.elapsed();
   const Tensor time = part.model->embed(clip.sampling.sampler->timestep(0));
   const std::vector<Tensor> predictions = prepared->predict_together(
       latents, time, clip.format.keeps_residual ? Blocks::compute_and_keep : Blocks::compute);
@@ -217,6 +222,7 @@ DryRuns::Step DryRuns::step(Transformer& part, const Batch& batch, const Denoise
   step.attention = attention_flops(ledger) - in_attention;
   step.sent = counted.bytes_sent - sent;
   step.fetched = counted.bytes_fetched - fetched;
+  step.time = ledger.elapsed() - before;
   step.per_thread = ledger.scratch();
   return step;
 }
@@ -232,7 +238,7 @@ DryRuns::Trained& DryRuns::trained(Residence residence) {
 }
 
 std::unique_ptr<DryRuns::Trained> DryRuns::make_trained(const WeightPlacement& placement) const {
-  return std::make_unique<Trained>(precision_, [&] {
+  return std::make_unique<Trained>(precision_, times_.others, [&] {
     auto parts = std::make_unique<TrainedParts>();
     parts->transformer =
         family_.trainable(shapes(), precision_.tensors, placement, lora_shape(training_->settings));
@@ -268,6 +274,7 @@ DryRuns::Step DryRuns::training_step(Trained& part, const Batch& batch, const De
   const std::int64_t clips = std::min<std::int64_t>(replica.count, settings.batch);
   const std::int64_t flops = counted.flops, sent = counted.bytes_sent;
   const std::int64_t fetched = counted.bytes_fetched, in_attention = attention_flops(ledger);
+  const Elapsed before = ledger.elapsed();
   {
     Tensor gradient;
     if (replica.index < clips) {
@@ -289,9 +296,11 @@ DryRuns::Step DryRuns::training_step(Trained& part, const Batch& batch, const De
   step.attention = attention_flops(ledger) - in_attention;
   step.sent = counted.bytes_sent - sent;
   step.fetched = counted.bytes_fetched - fetched;
+  step.time = ledger.elapsed() - before;
   own->update(0, 1, settings.batch);
   step.flops_update = counted.flops - flops - step.flops;  // parts that a model computes once
   step.sent_update = counted.bytes_sent - sent - step.sent;
+  step.time_update = ledger.elapsed() - before - step.time;
   step.excess = ledger.peak() - part.weights - step.held;
   step.per_thread = ledger.scratch();
   return step;
@@ -344,8 +353,9 @@ DenoiseCost DryRuns::denoise(Batch& batch, const DenoiseLayout& layout, int rank
     const std::int64_t times = training_ ? replica.share_of(training_->settings.batch) : 1;
     cost.memory =
         of_stage(found.weights, found.loading, found.held + found.excess, found.per_thread);
-    cost.step = {static_cast<double>(times * found.flops + found.flops_update),
-                 times * found.sent + found.sent_update};
+    cost.step = {.flops = static_cast<double>(times * found.flops + found.flops_update),
+                 .sent_bytes = times * found.sent + found.sent_update,
+                 .time = static_cast<double>(times) * found.time + found.time_update};
   }
   return cost;
 }
@@ -392,31 +402,34 @@ std::int64_t DryRuns::sent_weights(const RankWeights& shares, int rank, int rank
   return entry->second;
 }
 
-StageMemory DryRuns::decode(const Batch& batch, const DecodeLayout& layout, int rank) {
+StageCost DryRuns::decode(const Batch& batch, const DecodeLayout& layout, int rank) {
   if (decoder_ == nullptr) {
     decoder_ = std::make_unique<Part<const Decoder>>(
-        precision_, [&] { return family_.decoder(shapes(), precision_.tensors); });
+        precision_, times_.others, [&] { return family_.decoder(shapes(), precision_.tensors); });
   }
   Ledger& ledger = decoder_->ledger;
   const DryRun run(ledger);
   ledger.release();
+  const Elapsed before = ledger.elapsed();
   const Layout cut = layout.latents.with_axis(1, batch.clip.latent_channels);
   const comm::Group group = comm::Group::pretended(rank, cut.ranks());
   const Tensor latents =
       Tensor::empty(cut.box(rank).extent, DType::float32, precision_.device().host());
   decoder_->model->pixels({latents, cut, group}, layout);
-  return of_stage(decoder_->weights, decoder_->loading, ledger.peak() - decoder_->weights,
-                  ledger.scratch());
+  return {of_stage(decoder_->weights, decoder_->loading, ledger.peak() - decoder_->weights,
+                   ledger.scratch()),
+          ledger.elapsed() - before};
 }
 
-StageMemory DryRuns::encode(const Batch& batch, const DecodeLayout& layout, int rank) {
+StageCost DryRuns::encode(const Batch& batch, const DecodeLayout& layout, int rank) {
   if (encoder_ == nullptr) {
     encoder_ = std::make_unique<Part<const Encoder>>(
-        precision_, [&] { return family_.encoder(shapes(), precision_.tensors); });
+        precision_, times_.others, [&] { return family_.encoder(shapes(), precision_.tensors); });
   }
   Ledger& ledger = encoder_->ledger;
   const DryRun run(ledger);
   ledger.release();
+  const Elapsed before = ledger.elapsed();
   const Clip& clip = batch.clip;
   const std::int64_t frames = training_ ? clip.format.size.frames : clip.input->frames;
   const Layout cut =
@@ -430,8 +443,9 @@ StageMemory DryRuns::encode(const Batch& batch, const DecodeLayout& layout, int 
   } else {
     encoder_->model->sample({read, pixels, group}, cut, clip.input->scale, {});
   }
-  return of_stage(encoder_->weights, encoder_->loading, ledger.peak() - encoder_->weights,
-                  ledger.scratch());
+  return {of_stage(encoder_->weights, encoder_->loading, ledger.peak() - encoder_->weights,
+                   ledger.scratch()),
+          ledger.elapsed() - before};
 }
 
 void DryRuns::complete(ClipWorkload& workload, const Clip& clip, std::int64_t together) {
@@ -469,7 +483,7 @@ void DryRuns::complete(ClipWorkload& workload, const Clip& clip, std::int64_t to
       return entry->second;
     };
   };
-  workload.decode.memory = kept(&Batch::decoded, &DryRuns::decode);
+  workload.decode.cost = kept(&Batch::decoded, &DryRuns::decode);
   if (clip.input || training_) workload.encode = kept(&Batch::encoded, &DryRuns::encode);
 }
 
@@ -477,38 +491,39 @@ TextWorkload DryRuns::text(std::int64_t tokens) {
   const T5Config& config = family_.text_encoder();
   const auto run_part = [this, &config, tokens](const T5Part& part, Residence residence) {
     const WeightPlacement placement{.residence = residence, .group = comm::Group::pretended(0, 1)};
-    Part<const T5Layers> layers(precision_, [&] {
+    Part<const T5Layers> layers(precision_, times_.text, [&] {
       return std::make_unique<const T5Layers>(shapes(), config, part, precision_.tensors,
                                               placement);
     });
     const DryRun run(layers.ledger);
     layers.ledger.release();
+    const Elapsed before = layers.ledger.elapsed();
     const std::vector<std::int32_t> ids(static_cast<std::size_t>(tokens));
     const Tensor embedded = part.embedding
                                 ? layers.model->embed(ids)
                                 : Tensor::empty({tokens, 1, config.d_model},
                                                 t5_stream(precision_.tensors), precision_.device());
     const Tensor encoded = (*layers.model)(embedded);
-    return of_stage(layers.weights, layers.loading, layers.ledger.peak() - layers.weights,
-                    layers.ledger.scratch());
+    return StageCost{of_stage(layers.weights, layers.loading, layers.ledger.peak() - layers.weights,
+                              layers.ledger.scratch()),
+                     layers.ledger.elapsed() - before};
   };
   const auto layers = [&](std::int64_t count, Residence residence = Residence::replicated) {
     return run_part({0, count, false, false}, residence);
   };
-  const StageMemory one = layers(1), two = layers(2);
-  const StageMemory one_on_host = layers(1, Residence::host),
-                    two_on_host = layers(2, Residence::host);
+  const StageMemory one = layers(1).memory, two = layers(2).memory;
+  const StageMemory one_on_host = layers(1, Residence::host).memory,
+                    two_on_host = layers(2, Residence::host).memory;
   TextWorkload workload;
   workload.layers = config.num_layers;
   workload.layer_bytes = two.weights - one.weights;
-  workload.embedding_bytes = run_part({0, 0, true, false}, Residence::replicated).weights;
+  workload.embedding_bytes = run_part({0, 0, true, false}, Residence::replicated).memory.weights;
   workload.streamed_layer.bytes =
       workload.layer_bytes - (two_on_host.weights - one_on_host.weights);
   workload.streamed_layer.host_window =
       std::max<std::int64_t>(0, two_on_host.working - two.working);
-  const auto known =
-      std::make_shared<std::map<std::tuple<std::int64_t, bool, bool>, StageMemory>>();
-  workload.memory = [runs = shared_from_this(), run_part, known](const DeviceMap::Stage& stage) {
+  const auto known = std::make_shared<std::map<std::tuple<std::int64_t, bool, bool>, StageCost>>();
+  workload.cost = [runs = shared_from_this(), run_part, known](const DeviceMap::Stage& stage) {
     const std::int64_t count = stage.last - stage.first;
     const auto [entry, is_new] = known->try_emplace({count, stage.embedding, stage.final_norm});
     if (is_new) {

@@ -18,6 +18,11 @@ struct DryTraining {
   MakeTrainingReplica make;
 };
 
+/// The times of a machine while its ranks encode texts, and in all other stages; null if not known.
+struct StageTimes {
+  std::shared_ptr<const TimeModel> text, others;
+};
+
 /// Dry runs of one model. Ranks with equal shares of a clip run once. The transformer runs with one
 /// and with two layers, since every further layer adds the same; a training runs with all of them.
 class DryRuns : public std::enable_shared_from_this<DryRuns> {
@@ -26,7 +31,7 @@ class DryRuns : public std::enable_shared_from_this<DryRuns> {
   /// that it completes.
   static std::shared_ptr<DryRuns> of(const Family& family, const Precision& precision,
                                      const Numerics& numerics, bool unlike_processors,
-                                     std::optional<DryTraining> training = {});
+                                     StageTimes times, std::optional<DryTraining> training = {});
   ~DryRuns();
 
   /// Gives a workload, which Family::workload() has made for clips like this one, what it lacks.
@@ -46,7 +51,7 @@ class DryRuns : public std::enable_shared_from_this<DryRuns> {
   struct Batch;
   struct Step;
   DryRuns(const Family& family, const Precision& precision, const Numerics& numerics,
-          bool unlike_processors, std::optional<DryTraining> training);
+          bool unlike_processors, StageTimes times, std::optional<DryTraining> training);
   Checkpoint shapes() const;
   Transformer& transformer(std::int64_t layers, Residence residence);
   std::unique_ptr<Transformer> make_transformer(std::int64_t layers,
@@ -62,8 +67,8 @@ class DryRuns : public std::enable_shared_from_this<DryRuns> {
   DenoiseCost denoise(Batch& batch, const DenoiseLayout& layout, int rank, const Replica& replica);
   WholeStep whole_step(Batch& batch);
   const StreamedWeights& streamed(const Batch& batch);
-  StageMemory decode(const Batch& batch, const DecodeLayout& layout, int rank);
-  StageMemory encode(const Batch& batch, const DecodeLayout& layout, int rank);
+  StageCost decode(const Batch& batch, const DecodeLayout& layout, int rank);
+  StageCost encode(const Batch& batch, const DecodeLayout& layout, int rank);
   StageMemory of_stage(std::int64_t weights, std::int64_t loading, std::int64_t running,
                        std::int64_t per_thread) const;
 
@@ -71,6 +76,7 @@ class DryRuns : public std::enable_shared_from_this<DryRuns> {
   Precision precision_;
   Numerics numerics_;
   bool unlike_processors_;
+  StageTimes times_;
   std::optional<DryTraining> training_;
   std::map<std::pair<std::int64_t, Residence>, std::unique_ptr<Transformer>> transformers_;
   std::map<Residence, std::unique_ptr<Trained>> trained_;

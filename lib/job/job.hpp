@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "job/train_settings.hpp"
+#include "plan/machine_times.hpp"
 #include "plan/request.hpp"
 #include "sampler/clip_settings.hpp"
 #include "tensor/device.hpp"
@@ -66,8 +67,10 @@ struct Job {
   ParallelRequest parallel;
   Backend backend = Backend::automatic;
   Transport transport = Transport::automatic;
-  double device_timeout = 600;  ///< seconds without progress after which the job is ended
-  std::optional<int> threads;   ///< OpenMP threads per rank; default: the cores it is bound to
+  double device_timeout = 600;         ///< seconds without progress after which the job is ended
+  std::filesystem::path machine_file;  ///< empty: no times are predicted
+  std::shared_ptr<const MachineTimes> machine;  ///< its contents; null without it
+  std::optional<int> threads;  ///< OpenMP threads per rank; default: the cores it is bound to
   /// Relative speeds of the ranks, in plan order; empty: equal, or measured if measure_speeds.
   std::vector<double> speeds;
   bool measure_speeds = false;

@@ -87,9 +87,9 @@ ClipWorkload with_reading(ClipWorkload workload, std::int64_t reading) {
   if (!workload.encode) return workload;
   workload.encode = [encode = std::move(workload.encode), reading](const DecodeLayout& layout,
                                                                    int rank) {
-    StageMemory memory = encode(layout, rank);
-    memory.working = std::max(memory.working, reading);
-    return memory;
+    StageCost cost = encode(layout, rank);
+    cost.memory.working = std::max(cost.memory.working, reading);
+    return cost;
   };
   return workload;
 }
@@ -163,11 +163,13 @@ ClipWorkload scaled(ClipWorkload large, const ClipWorkload& small) {
     return static_cast<double>(numel(of.latents));
   };
   const double ratio = latents(w) / latents(small.denoise);
-  const auto grown = [ratio](StageMemory memory, const Layout& layout, int rank) {
+  const auto grown = [ratio](StageCost cost, const Layout& layout, int rank) {
     const double share =
         static_cast<double>(layout.box(rank).numel()) / static_cast<double>(numel(layout.global()));
-    memory.working = static_cast<std::int64_t>(static_cast<double>(memory.working) * ratio * share);
-    return memory;
+    std::int64_t& working = cost.memory.working;
+    working = static_cast<std::int64_t>(static_cast<double>(working) * ratio * share);
+    cost.time = ratio * share * cost.time;
+    return cost;
   };
   estimate_from(small.denoise, w);
   const DenoiseLayout alone = small.denoise.layouts(small.denoise, {}).front().layout;
@@ -175,21 +177,59 @@ ClipWorkload scaled(ClipWorkload large, const ClipWorkload& small) {
                const DenoiseLayout& layout, int rank, const Replica& replica) {
     const int own = layout.branch_rank(rank);
     const WholeStep step = whole();
-    return DenoiseCost{grown(small.cost(alone, 0, replica).memory, layout.tokens, own),
-                       {(step.attention + step.others) / layout.mesh.ranks(), 0}};
+    const DenoiseCost of_small = small.cost(alone, 0, replica);
+    StepCost own_step{.flops = (step.attention + step.others) / layout.mesh.ranks()};
+    own_step.time = own_step.flops / of_small.step.flops * of_small.step.time;
+    return DenoiseCost{grown(of_small.memory, layout.tokens, own).memory, own_step};
   };
   const DecodeLayout decoded = decode_layout(small.decode, 1);
-  const auto grown_from = [&](const auto& memory) {
-    return [grown, memory, decoded](const DecodeLayout& layout, int rank) {
-      return grown(memory(decoded, 0), layout.latents, rank);
+  const auto grown_from = [&](const auto& cost) {
+    return [grown, cost, decoded](const DecodeLayout& layout, int rank) {
+      return grown(cost(decoded, 0), layout.latents, rank);
     };
   };
-  large.decode.memory = grown_from(small.decode.memory);
+  large.decode.cost = grown_from(small.decode.cost);
   if (small.encode) large.encode = grown_from(small.encode);
   return large;
 }
 
-Workload job_workload(const Job& job, const JobPlan& planned, const Precision& precision) {
+int ranks_of_fullest_node(const PlanMachine& machine) {
+  std::map<int, int> ranks;
+  for (const int node : machine.node_of) ++ranks[node];
+  int most = machine.node_of.empty() ? machine.ranks : 1;
+  for (const auto& [node, count] : ranks) most = std::max(most, count);
+  return most;
+}
+
+// Ranks of the fullest node that compute at the same time while clips are made. In split mode those
+// of the text stage have nothing to do then.
+int busy_ranks(const Job& job, const PlanMachine& machine) {
+  const int most = ranks_of_fullest_node(machine);
+  const bool split = job.parallel.mode == Mode::split;
+  return std::max(1, split ? most - job.parallel.text.value_or(1) : most);
+}
+
+StageTimes stage_times(const Job& job, const PlanMachine& machine, std::int64_t texts) {
+  if (machine.times == nullptr) return {};
+  const int most = ranks_of_fullest_node(machine);
+  const auto times = [&](int busy) {
+    return time_model(machine.times, {busy, machine.threads, most});
+  };
+  return {times(static_cast<int>(std::min<std::int64_t>(texts, most))),
+          times(busy_ranks(job, machine))};
+}
+
+// How many texts are encoded for these clips, if they have the same negative prompt.
+std::int64_t encoded_texts(const JobPlan& planned) {
+  bool negative = false;
+  for (const ClipOutline& clip : planned.clips) {
+    negative = negative || planned.kinds[clip.kind].texts.size() > 1;
+  }
+  return std::ssize(planned.clips) + (negative ? 1 : 0);
+}
+
+Workload job_workload(const Job& job, const JobPlan& planned, const Precision& precision,
+                      const PlanMachine& machine) {
   const Family& family = *planned.family;
   const std::vector<ClipOutline>& clips = planned.clips;
   const std::vector<ClipFormat>& formats = planned.formats;
@@ -219,7 +259,8 @@ Workload job_workload(const Job& job, const JobPlan& planned, const Precision& p
   std::optional<DryTraining> training;
   if (job.train) training = {*job.train, planned.training.make};
   const auto runs =
-      DryRuns::of(family, precision, job.numerics, planned.unlike_processors, std::move(training));
+      DryRuns::of(family, precision, job.numerics, planned.unlike_processors,
+                  stage_times(job, machine, encoded_texts(planned)), std::move(training));
   for (std::size_t size = 0; size < formats.size(); ++size) {
     ClipWorkload of_size = family.workload(*first[size], tokens[size]);
     if (numel(first[size]->latents) <= most_run_latents) {
@@ -232,7 +273,7 @@ Workload job_workload(const Job& job, const JobPlan& planned, const Precision& p
     }
     if (!precision.on_gpu) add(planned.loras, of_size.denoise);
     if (!job.keep_video || job.train) {  // the decoder is not even loaded
-      of_size.decode.memory = [](const DecodeLayout&, int) { return StageMemory{}; };
+      of_size.decode.cost = [](const DecodeLayout&, int) { return StageCost{}; };
     }
     workload.sizes.push_back(with_reading(std::move(of_size), reading[size]));
   }
@@ -433,6 +474,7 @@ Conditions plan_conditions(const Job& job, int ranks, int threads, std::vector<i
   machine.ranks = ranks;
   machine.threads = threads;
   machine.node_of = std::move(node_of);
+  machine.times = job.machine;
   machine.program = on_gpu ? program_bytes_on_gpu : program_bytes;
   machine.count_waiting_embeddings = !on_gpu;
   require(job.speeds.empty() || job.speeds.size() == count, Status::unavailable,
@@ -490,13 +532,16 @@ JobPlan plan_job(const Job& job, const Conditions& conditions, Inputs inputs,
   }
   planned.unlike_processors =
       !conditions.on_gpu && conditions.packed_for == PackedFor::any_processor;
+  planned.predicted_by = {conditions.machine.times, job.dtype, busy_ranks(job, conditions.machine),
+                          encoded_texts(planned)};
   plan_again(planned, job, conditions, planned.clips);
   return planned;
 }
 
 void plan_again(JobPlan& planned, const Job& job, const Conditions& conditions,
                 const std::vector<ClipOutline>& clips) {
-  const Workload workload = job_workload(job, planned, job_precision(job, conditions));
+  const Workload workload =
+      job_workload(job, planned, job_precision(job, conditions), conditions.machine);
   if (job.train) {
     const auto batch = static_cast<std::size_t>(job.train->batch);
     choose_trained_replicas(
@@ -536,7 +581,8 @@ void require_fit(const Job& job, const JobPlan& planned, const Conditions& condi
   if (over.empty()) return;
   const auto fits = [&](const Job& other, const Conditions& there) {
     try {
-      const Workload workload = job_workload(other, planned, job_precision(other, there));
+      const Workload workload =
+          job_workload(other, planned, job_precision(other, there), there.machine);
       return plan_clips(other.parallel, workload, there).memory.fits();
     } catch (const Error&) {
       return false;

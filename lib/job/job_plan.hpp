@@ -26,7 +26,16 @@ struct Conditions {
 Conditions plan_conditions(const Job& job, int ranks, int threads, std::vector<int> node_of,
                            DType products, bool on_gpu);
 
+/// By what times are predicted.
+struct PredictedBy {
+  std::shared_ptr<const MachineTimes> machine;  ///< null: none are
+  DType dtype = DType::float32;
+  int busy = 1;            ///< ranks of the fullest node
+  std::int64_t texts = 0;  ///< that are encoded
+};
+
 struct JobPlan {
+  PredictedBy predicted_by;
   std::unique_ptr<const Family> family;
   Inputs inputs;     ///< the files that clips begin from
   LoraMemory loras;  ///< for changing weights while they are read

@@ -407,6 +407,12 @@ std::vector<Option> device_options() {
       {"device.threads", "N|auto", "threads of a rank; auto: one for each core it is bound to",
        "auto", Effect::no_bits,
        [](Draft& d, Text text, Where option) { d.job.threads = parse_threads(text, option); }},
+      {"device.machine", "FILE",
+       "machine file, as plan --calibrate writes one: times are predicted with it. none: no times",
+       "none", Effect::no_bits,
+       [](Draft& d, Text text, Where option) {
+         d.job.machine_file = text == "none" ? "" : parse_path(text, option);
+       }},
       {"device.memory-limit", "SIZES",
        "memory a rank may use: none, 16GiB, or a list with one size for each rank such as "
        "16GiB,16GiB,8GiB. A job that cannot keep to it is refused (status 69)",

@@ -13,6 +13,13 @@
 
 namespace reelmesh {
 
+/// A value as text, before it is parsed.
+struct Given {
+  std::string name;   ///< "sample.steps"
+  std::string value;  ///< from a file: without leading and trailing blanks
+  std::string where;  ///< for messages: "--sample.steps" or "job.cfg:12: sample.steps"
+};
+
 std::int64_t parse_integer(std::string_view text, const std::string& option, std::int64_t min,
                            std::int64_t max);
 /// Decimal numbers; no inf or nan.

@@ -11,6 +11,7 @@
 #include "base/file_state.hpp"
 #include "base/log.hpp"
 #include "base/stop.hpp"
+#include "base/system.hpp"
 #include "base/trace.hpp"
 #include "comm/together.hpp"
 #include "job/describe.hpp"
@@ -69,6 +70,8 @@ class JobRun {
   const ProgramInfo& program_;
   comm::Watchdog* watchdog_;
   Said said_;
+  // Of clips that a training makes, the time before them does not count.
+  const double age_at_start_ = said_ == Said::problems ? process_age() : 0;
 
   Devices found_;
   comm::Group world_;  // in plan order
@@ -148,6 +151,9 @@ void JobRun::announce() {
 void JobRun::begin_record() {
   record_ = job_record(world_, job_, planned_, program_, found_.machine, found_.device, model_);
   record_.plan = described_.at("description");
+  if (const auto predicted = described_.find("predicted"); predicted != described_.end()) {
+    record_.predicted_seconds = predicted->at("job_seconds");
+  }
   record_.start = started_;
   if (world_.rank() != 0) return;  // which writes it
   record_.plan_json = described_.dump(2);
@@ -182,6 +188,7 @@ void JobRun::write_results(const MadeClips& made) {
   if (const auto& spans = trace::recorder().device_spans) spans->settle();
   if (traces_) traces_->finish_together();
   record_.end = iso8601_now();
+  if (made.complete) record_.measured_seconds = process_age() - age_at_start_;
   record_.status = !made.complete ? "stopped" : made.failures.empty() ? "complete" : "failed";
   if (world_.rank() == 0) update_states(record_.clips, made);
   comm::run_on_first_rank(world_, [&] {

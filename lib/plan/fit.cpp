@@ -35,7 +35,7 @@ MemoryPlan plan_memory(const Plan& plan, const Workload& workload, const PlanMac
   memory.ranks.resize(index(plan.ranks));
   for (const DeviceMap::Stage& stage : plan.device_map.stages()) {
     StageMemory& mine = memory.ranks.at(index(plan.roles.text.first + stage.rank)).text;
-    StageMemory more = workload.text.memory(stage);
+    StageMemory more = workload.text.cost(stage).memory;
     if (stage.on_host) {
       StreamedWeights streamed = workload.text.streamed_layer;
       streamed.bytes *= stage.last - stage.first;

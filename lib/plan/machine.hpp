@@ -5,6 +5,7 @@
 
 #include "base/launched_rank.hpp"
 #include "layout/layout.hpp"
+#include "plan/machine_times.hpp"
 
 namespace reelmesh {
 
@@ -42,6 +43,7 @@ struct PlanMachine {
   std::vector<int> node_of;              ///< node of each launched rank; empty: one node
   PerRank<double> rank_weights;          ///< relative speeds; none: equal
   PerRank<std::int64_t> memory_limits;   ///< bytes; none: no limit
+  std::shared_ptr<const MachineTimes> times;  ///< null: not known, and no times are predicted
   /// Whether the limits are what is free, not what the user asked for.
   bool limits_are_free_memory = false;
 };

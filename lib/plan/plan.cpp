@@ -65,8 +65,13 @@ ClipPlan plan_clip(const ClipWorkload& workload, const Roles& roles, const MeshR
     const RankRange& range = roles.decode[group];
     for (int r = 0; r < range.count; ++r) {
       ClipPlan::OfRank& mine = clip.ranks[index(range.first + r)];
-      mine.decode = workload.decode.memory(clip.decode[group], r);
-      if (workload.encode) mine.encode = workload.encode(clip.decode[group], r);
+      const StageCost decode = workload.decode.cost(clip.decode[group], r);
+      mine.decode = decode.memory;
+      mine.decode_time = decode.time;
+      if (!workload.encode) continue;
+      const StageCost encode = workload.encode(clip.decode[group], r);
+      mine.encode = encode.memory;
+      mine.encode_time = encode.time;
     }
   }
   return clip;
@@ -115,7 +120,7 @@ std::vector<std::int64_t> rooms_for_text(const Plan& plan, const TextWorkload& t
                                          const PlanMachine& machine) {
   std::vector<std::int64_t> rooms;
   if (plan.memory.limits.empty()) return rooms;
-  StageMemory working = text.memory({0, 0, text.layers, true, true});
+  StageMemory working = text.cost({0, 0, text.layers, true, true}).memory;
   working.weights = 0;
   for (const std::int64_t limit : of_range(plan.memory.limits, plan.roles.text)) {
     rooms.push_back(limit - machine.program - machine.threads * working.per_thread -
@@ -175,6 +180,10 @@ Plan plan_as_requested(const Workload& workload, const PlanMachine& machine,
   plan.memory.decoder = request.decode_weights.value_or(
       request.weights == WeightsChoice::host ? WeightsChoice::host : WeightsChoice::automatic);
   plan.device_map = assign_text(plan, workload.text, machine, request, device_map_file);
+  plan.text_time.resize(index(plan.ranks));
+  for (const DeviceMap::Stage& stage : plan.device_map.stages()) {
+    plan.text_time.at(index(plan.roles.text.first + stage.rank)) += workload.text.cost(stage).time;
+  }
   return with_chosen_weights(plan, workload, machine, request.weights);
 }
 

@@ -15,6 +15,7 @@ struct ClipPlan {
   struct OfRank {
     StageMemory encode, denoise, decode;  ///< as if all weights stayed on the rank
     StepCost step;                        ///< of a batch of clips
+    Elapsed encode_time, decode_time;     ///< 0 if not known
   };
   PerGroup<DenoiseLayout> denoise;  ///< per replica
   PerGroup<DecodeLayout> decode;    ///< per group of Roles::decode
@@ -34,6 +35,7 @@ struct Plan {
   std::vector<int> node;               ///< for each rank its node
   WeightPlan weights;                  ///< of the transformer
   MemoryPlan memory;                   ///< maximum over the clip sizes
+  std::vector<Elapsed> text_time;      ///< of a text, for each rank; 0 if not known
   /// Bytes of the text embeddings and encoded inputs of all clips, or of the most that can wait.
   std::int64_t embedding_bytes = 0;
   std::int64_t queue_bytes = 0;  ///< of these, what may wait on a rank at a time

@@ -263,6 +263,31 @@ std::string schedule(const json& schedule) {
                             100 * schedule.at("idle").get<double>());
 }
 
+std::string seconds(const json& number) { return format_seconds(number.get<double>()); }
+
+// What the times are by, and those of the job and of clips of the first size.
+std::string times(const json& plan) {
+  const json& of = plan.at("predicted");
+  const json& size = of.at("sizes").at(0);
+  const json& parts = size.at("step_parts");
+  const double step = size.at("step_seconds");
+  const auto share = [&](const char* part) {
+    return 100 * parts.at(part).get<double>() / std::max(step, 1e-12);
+  };
+  std::string text =
+      fmt::format("predicted time: {} ({} to {}): loading {}, encoding {}, {} {}\n",
+                  seconds(of.at("job_seconds")), seconds(of.at("job_seconds_low")),
+                  seconds(of.at("job_seconds_high")), seconds(of.at("load_seconds")),
+                  seconds(of.at("encode_seconds")), trains(plan) ? "training" : "making clips",
+                  seconds(of.at("make_seconds")));
+  text += fmt::format("a step takes {}: computation {:.0f} %, memory {:.0f} %, network {:.0f} %",
+                      seconds(step), share("computation"), share("memory"), share("network"));
+  if (!trains(plan))
+    text += fmt::format("; decoding of a clip {}", seconds(size.at("decode_seconds")));
+  return text + fmt::format("; by the times of {}{}\n", of.at("machine").get<std::string>(),
+                            of.at("measured") ? "" : ", which were not measured");
+}
+
 std::string layers(const std::vector<std::int64_t>& layers) {
   if (layers.empty()) return "-";
   const bool together =
@@ -299,6 +324,7 @@ std::string plan_text(const json& plan, Detail detail) {
                         cache.at("description").get<std::string>());
   }
   if (detail == Detail::summary) {
+    if (has("predicted")) text += times(plan);
     if (has("schedule")) text += schedule(plan["schedule"]);
     text += queue(plan);
     const bool replicated = plan.at("weights").at("residence") == name_of(Residence::replicated);
@@ -323,6 +349,7 @@ std::string plan_text(const json& plan, Detail detail) {
         step.at("flops").get<double>() * 1e-9, step.at("most_flops").get<double>() * 1e-9,
         bytes(step.at("sent_bytes")));
   }
+  if (has("predicted")) text += times(plan);
   if (detail == Detail::ranks) text += fmt::format("\n{}", rank_table(plan));
   return text;
 }

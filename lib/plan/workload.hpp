@@ -8,6 +8,7 @@
 #include "layout/clip_layout.hpp"
 #include "plan/device_map.hpp"
 #include "plan/roles.hpp"
+#include "tensor/time_model.hpp"
 
 namespace reelmesh {
 
@@ -18,6 +19,16 @@ struct StageMemory {
   std::int64_t per_thread = 0;  ///< buffers that each thread keeps from the stage's start on
   std::int64_t total() const { return weights + working; }
   bool used() const { return weights + working > 0; }
+};
+
+/// What one stage takes on one rank.
+struct StageCost {
+  StageMemory memory;
+  Elapsed time;  ///< of one text or clip; 0 if the machine's times are not known
+
+  StageCost() = default;
+  StageCost(const StageMemory& of_rank, const Elapsed& elapsed = {})
+      : memory(of_rank), time(elapsed) {}
 };
 
 /// Bytes of a stage's weights that need not stay on a rank: those of its linear layers.
@@ -36,9 +47,8 @@ struct TextWorkload {
   std::int64_t layer_bytes = 1;
   std::int64_t embedding_bytes = 0;
   StreamedWeights streamed_layer;  ///< of each layer
-  /// Memory of consecutive layers on one rank, for the longest text of the job; as if all weights
-  /// stayed.
-  std::function<StageMemory(const DeviceMap::Stage&)> memory;
+  /// Of consecutive layers on one rank, for the longest text of the job; as if all weights stayed.
+  std::function<StageCost(const DeviceMap::Stage&)> cost;
 };
 
 /// Assumed cost of a sent byte in FLOPs; machines range from 20 (cores that share memory) to 10000
@@ -49,6 +59,7 @@ constexpr double flops_per_byte = 1000;
 struct StepCost {
   double flops = 0;             ///< as trace::Recorder::flops
   std::int64_t sent_bytes = 0;  ///< to other ranks
+  Elapsed time;                 ///< as if all weights stayed; 0 if not known
   /// The same of weights that the rank keeps for all: sent while others are computed with.
   std::int64_t sent_weights = 0;
 
@@ -120,8 +131,8 @@ struct DecodeWorkload {
   std::int64_t group_latents = 1;  ///< latent frames that are decoded together
   std::int64_t group_frames = 1;   ///< frames of the video that a group decodes to
   bool single_images = false;  ///< a second autoencoder decodes the frames of a group one by one
-  /// Memory of a rank of the decoding group.
-  std::function<StageMemory(const DecodeLayout&, int rank)> memory;
+  /// Of a rank of the decoding group.
+  std::function<StageCost(const DecodeLayout&, int rank)> cost;
 };
 
 /// Clips of one size.
@@ -131,10 +142,10 @@ struct ClipWorkload {
   bool smaller_than_others = false;
   DenoiseWorkload denoise;
   DecodeWorkload decode;
-  /// Memory of a rank of the decoding group while it encodes the images or videos that clips begin
-  /// from; empty if they begin from noise alone. The layout is that of the decoded video, with all
-  /// frames in one group.
-  std::function<StageMemory(const DecodeLayout&, int rank)> encode;
+  /// Of a rank of the decoding group that encodes the images or videos that clips begin from; empty
+  /// if they begin from noise alone. The layout is that of the decoded video, with all frames in
+  /// one group.
+  std::function<StageCost(const DecodeLayout&, int rank)> encode;
 };
 
 struct Workload {

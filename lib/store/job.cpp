@@ -106,6 +106,12 @@ void fill(hid_t file, const std::filesystem::path& folder, const JobRecord& reco
   hdf5::write_attribute(file, "hosts", record.hosts);
   hdf5::write_attribute(file, "start", record.start);
   hdf5::write_attribute(file, "end", record.end);
+  if (record.predicted_seconds) {
+    hdf5::write_attribute(file, "predicted_seconds", *record.predicted_seconds);
+  }
+  if (record.measured_seconds) {
+    hdf5::write_attribute(file, "measured_seconds", *record.measured_seconds);
+  }
   hdf5::write_attribute(file, "status", record.status);
   write_states(file, record.clips);
   write_requests(file, record.clips);

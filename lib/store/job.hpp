@@ -42,6 +42,9 @@ struct JobRecord {
   std::string plan_json;           ///< what `reelmesh plan --json` prints
   std::vector<std::string> hosts;  ///< per rank
   std::string start, end;          ///< ISO 8601, as iso8601_now gives
+  /// From the start of the program to its end: as the plan said, if the machine's times are known,
+  /// and as measured, once the job is complete.
+  std::optional<double> predicted_seconds, measured_seconds;
   /// "unfinished" while the job runs, and after an error; "complete"; "stopped"; "failed": some
   /// clips have failed.
   std::string status;

@@ -16,6 +16,7 @@
 #include "base/log.hpp"
 #include "base/progress.hpp"
 #include "base/stop.hpp"
+#include "base/system.hpp"
 #include "base/trace.hpp"
 #include "comm/together.hpp"
 #include "job/describe.hpp"
@@ -245,6 +246,9 @@ void Training::begin_record(const std::string& model) {
   record_.start = iso8601_now();
   const nlohmann::json described = describe(samples_.planned, {});
   record_.plan = described.at("description");
+  if (const auto predicted = described.find("predicted"); predicted != described.end()) {
+    record_.predicted_seconds = predicted->at("job_seconds");
+  }
   record_.plan_json = described.dump(2);
   log::info("{} {}: {}\nmodel {}, {}\n{}", program_.name, program_.described(),
             describe_training(samples_.planned, samples_.learned), job_.model.described(),
@@ -497,6 +501,7 @@ Status Training::report() {
   if (const auto& spans = trace::recorder().device_spans) spans->settle();
   if (traces_) traces_->finish_together();
   record_.end = iso8601_now();
+  if (complete) record_.measured_seconds = process_age();
   write_index(complete ? "complete" : "stopped");
   if (status_file_) status_file_->remove();
   pipeline::Totals totals{.done = done_ - before_, .unit = "step"};

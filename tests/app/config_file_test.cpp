@@ -16,7 +16,7 @@ class ConfigFile : public Scratch {
     for (const Option& key : reelmesh::options()) {
       if (key.is_of(JobKind::clips)) names.emplace_back(key.name);
     }
-    return read_config("job.cfg", names);
+    return read_config("job.cfg", "--config", names);
   }
   static std::string error(std::string_view text) {
     return error_of([&] { read(text); });

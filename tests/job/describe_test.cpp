@@ -39,14 +39,14 @@ ClipWorkload clip_workload(std::int64_t frames) {
       .frames = frames,
       .group_latents = frames,
       .group_frames = frames,
-      .memory = [](const DecodeLayout&, int) { return StageMemory{.weights = 10 * mib}; }};
+      .cost = [](const DecodeLayout&, int) { return StageMemory{.weights = 10 * mib}; }};
   return clip;
 }
 
 Workload workload(const std::vector<std::int64_t>& frames) {
   Workload w;
   w.text.layers = 4;
-  w.text.memory = [](const DeviceMap::Stage& stage) {
+  w.text.cost = [](const DeviceMap::Stage& stage) {
     return StageMemory{.weights = (stage.last - stage.first) * 8 * mib};
   };
   for (const std::int64_t n : frames) w.sizes.push_back(clip_workload(n));

@@ -426,7 +426,7 @@ TEST(Plan, GivesStagesThatDoNotFitMoreRanks) {
   workload.sizes[0].denoise.cost = [](const DenoiseLayout&, int, const Replica&) {
     return DenoiseCost{{2 * gib, gib, 0}, {}};
   };
-  workload.sizes[0].decode.memory = [](const DecodeLayout& layout, int rank) {
+  workload.sizes[0].decode.cost = [](const DecodeLayout& layout, int rank) {
     return StageMemory{gib, 12 * gib * layout.latents.box(rank).numel() / (13 * 60 * 90), 0};
   };
   PlanMachine machine = machine_with(16);
@@ -459,7 +459,7 @@ TEST(Plan, CountsEmbeddingsThatWait) {
 TEST(Plan, InputsAreEncodedByTheDecodingRanks) {
   constexpr std::int64_t mib = 1 << 20;
   Workload workload = one_size_workload(cogvideox_2b());
-  workload.sizes[0].decode.memory = [](const DecodeLayout&, int) {
+  workload.sizes[0].decode.cost = [](const DecodeLayout&, int) {
     return StageMemory{3 * mib, 1 * mib, 0};
   };
   workload.sizes[0].encode = [](const DecodeLayout& layout, int rank) {
@@ -484,7 +484,7 @@ TEST(Plan, InputsAreEncodedByTheDecodingRanks) {
 TEST(Plan, ShortensTheQueueOfEmbeddingsToKeepALimit) {
   constexpr std::int64_t mib = 1 << 20;
   Workload workload = one_size_workload(cogvideox_2b());
-  workload.text.memory = [](const DeviceMap::Stage&) { return StageMemory{}; };
+  workload.text.cost = [](const DeviceMap::Stage&) { return StageMemory{}; };
   workload.embedding_bytes = 4000 * mib;
   workload.largest_embedding_bytes = 4 * mib;
   for (const Mode mode : {Mode::phased, Mode::split}) {

@@ -79,7 +79,7 @@ inline ClipWorkload clip_workload(DenoiseWorkload denoise) {
   clip.decode.latents = clip.denoise.latents;
   clip.decode.frames = clip.decode.group_frames = 4 * clip.denoise.latents[0];
   clip.decode.group_latents = clip.denoise.latents[0];
-  clip.decode.memory = [](const DecodeLayout&, int) { return StageMemory{}; };
+  clip.decode.cost = [](const DecodeLayout&, int) { return StageMemory{}; };
   return clip;
 }
 

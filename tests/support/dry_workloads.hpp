@@ -61,7 +61,7 @@ const Family& family_of(Folder folder) {
 /// The workload of `together` such clips.
 inline Workload dry_workload(const Family& family, const Clip& clip, std::int64_t together,
                              const Precision& precision) {
-  const auto runs = DryRuns::of(family, precision, {}, false);
+  const auto runs = DryRuns::of(family, precision, {}, false, {});
   Workload workload;
   workload.text = runs->text(clip.tokens());
   workload.sizes.push_back(family.workload(clip, clip.tokens()));

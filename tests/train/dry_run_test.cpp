@@ -119,7 +119,7 @@ TEST_P(TrainingDryRuns, CountOperationsAndMessages) {
   const comm::Group& world = test::world();
   const TrainSettings settings = settings_of(GetParam(), 3);
   for (const DType dtype : {DType::float32, DType::bfloat16}) {
-    const auto runs = DryRuns::of(*family, {dtype, ops::compute_dtype(dtype)}, {}, false,
+    const auto runs = DryRuns::of(*family, {dtype, ops::compute_dtype(dtype)}, {}, false, {},
                                   DryTraining{settings, TrainedReplica::make});
     ClipWorkload workload = family->workload(clip, clip.tokens());
     runs->complete(workload, clip, 1);

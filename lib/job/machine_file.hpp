@@ -1,0 +1,22 @@
+#pragma once
+// Machine files: a machine's times as text, in the format of job files.
+#include <span>
+#include <string>
+#include <vector>
+
+#include "job/values.hpp"
+#include "plan/machine_times.hpp"
+
+namespace reelmesh {
+
+/// All keys that a machine file may have, as "section.key".
+std::vector<std::string> machine_keys();
+
+/// The machine of these values. file: for messages. Error(usage) for a value that is no positive
+/// number, or lacks some numbers; Error(data) for a file without rates, naming what is missing.
+MachineTimes parse_machine(std::span<const Given> values, const std::string& file);
+
+/// The contents of a machine file.
+std::string to_text(const MachineTimes& machine);
+
+}  // namespace reelmesh

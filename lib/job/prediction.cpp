@@ -1,0 +1,246 @@
+#include "job/prediction.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "base/error.hpp"
+#include "base/file.hpp"
+#include "job/describe.hpp"
+#include "plan/step_time.hpp"
+
+namespace reelmesh {
+namespace {
+
+using nlohmann::json;
+
+// What jobs have been within, of those in tests/bench/README.md; of published figures, a guess.
+constexpr double error_if_measured = 0.15, error_if_published = 0.4;
+
+std::size_t index(int rank) { return static_cast<std::size_t>(rank); }
+
+class Predicted {
+ public:
+  Predicted(const JobPlan& planned, const std::vector<BatchOutline>& batches)
+      : planned_(planned), batches_(batches), by_(*planned.predicted_by.machine) {}
+
+  Prediction all() const {
+    Prediction p;
+    p.machine = by_.name;
+    p.measured = by_.measured;
+    for (std::size_t size = 0; size < planned_.plan.sizes.size(); ++size) {
+      p.sizes.push_back(of_size(planned_.plan, size));
+    }
+    p.load = load();
+    p.encode = encode();
+    if (planned_.train) {
+      p.make = training();
+    } else {
+      const TaskSchedule made = schedule(planned_.plan, batches_);
+      p.make = made.end;
+      p.idle = made.idle;
+    }
+    p.job = by_.start + p.load + p.encode + p.make;
+    const bool between_nodes =
+        std::ranges::adjacent_find(planned_.plan.node, std::ranges::not_equal_to()) !=
+        planned_.plan.node.end();
+    require(std::isfinite(p.job), Status::data,
+            "{}: link.{} is missing in section [link], which a job with messages {} needs",
+            by_.file, between_nodes ? "network" : "node",
+            between_nodes ? "between nodes" : "within a node");
+    const double error = by_.measured ? error_if_measured : error_if_published;
+    p.low = (1 - error) * p.job;
+    p.high = (1 + error) * p.job;
+    return p;
+  }
+
+ private:
+  SizePrediction of_size(const Plan& plan, std::size_t size) const {
+    const ClipPlan& clip = plan.sizes[size];
+    SizePrediction p;
+    std::vector<double> encoding;
+    for (const Elapsed& rank : plan.text_time) {
+      if (rank.total() > 0) encoding.push_back(rank.total());
+    }
+    if (!encoding.empty()) {
+      std::ranges::sort(encoding);
+      p.encode = (encoding[(encoding.size() - 1) / 2] + encoding[encoding.size() / 2]) / 2;
+    }
+    const RankRange ranks = planned_.train ? RankRange{0, plan.ranks} : plan.roles.denoise.front();
+    p.step = step_time(plan, clip, ranks, by_);
+    for (const ClipPlan::OfRank& rank : clip.ranks) {
+      p.input = std::max(p.input, rank.encode_time.total());
+      p.decode = std::max(p.decode, rank.decode_time.total());
+    }
+    if (clip.ranks.empty()) p = scaled(p, plan, size);
+    return p;
+  }
+
+  // A size that was not run: as the first, in proportion to the FLOPs of a step.
+  SizePrediction scaled(SizePrediction p, const Plan& plan, std::size_t size) const {
+    const SizePrediction first = of_size(plan, 0);
+    const auto all_flops = [](const ClipPlan& clip, const RankRange& ranks) {
+      double flops = 0;
+      for (int r = ranks.first; r < ranks.first + ranks.count; ++r) {
+        flops += clip.ranks[index(r)].step.flops;
+      }
+      return flops;
+    };
+    const double ratio = plan.sizes[size].whole_flops /
+                         std::max(1.0, all_flops(plan.sizes[0], plan.roles.denoise.front()));
+    p.step = ratio * first.step;
+    p.decode = ratio * first.decode;
+    return p;
+  }
+
+  double seconds_to_load(StageMemory RankMemory::*part, bool autoencoder) const {
+    std::int64_t most = 0;
+    for (const RankMemory& rank : planned_.plan.memory.ranks) {
+      most = std::max(most, (rank.*part).weights);
+    }
+    return static_cast<double>(most) /
+           by_.load(planned_.predicted_by.dtype, planned_.predicted_by.busy, autoencoder);
+  }
+
+  double load() const {
+    return seconds_to_load(&RankMemory::text, false) + seconds_to_load(&RankMemory::encode, true) +
+           seconds_to_load(&RankMemory::denoise, false) +
+           seconds_to_load(&RankMemory::decode, true) +
+           static_cast<double>(bytes_on_disk()) / by_.disk + touching();
+  }
+
+  // Bytes of the checkpoint that the system would have to read from the disk.
+  std::int64_t bytes_on_disk() const {
+    std::int64_t bytes = 0;
+    for (const ModelPart part : {ModelPart::text_encoder, ModelPart::transformer, ModelPart::vae}) {
+      const Checkpoint weights = planned_.family->open(part);
+      for (const auto& [path, file] : weights.files()) {
+        bytes += static_cast<std::int64_t>(std::filesystem::file_size(path)) - cached_bytes(path);
+      }
+    }
+    return bytes;
+  }
+
+  // The first use of all memory that a rank has at its peak, of which loading is most.
+  double touching() const {
+    const MemoryPlan& memory = planned_.plan.memory;
+    std::int64_t most = 0;
+    for (int rank = 0; rank < planned_.plan.ranks; ++rank) {
+      most = std::max(most, memory.peak(rank) - memory.program);
+    }
+    return static_cast<double>(most) / by_.touch;
+  }
+
+  // Texts pass through the ranks that have layers, one after the other.
+  double encode() const {
+    double through = 0, slowest = 0;
+    for (const Elapsed& rank : planned_.plan.text_time) {
+      through += rank.total();
+      slowest = std::max(slowest, rank.total());
+    }
+    const auto texts = static_cast<double>(planned_.predicted_by.texts);
+    double seconds = texts > 0 ? through + (texts - 1) * slowest : 0;
+    for (const ClipOutline& clip : planned_.clips) {
+      if (!planned_.kinds[clip.kind].input && !planned_.train) continue;
+      seconds += of_size(planned_.plan, planned_.size_index(clip)).input /
+                 static_cast<double>(planned_.plan.roles.decode.size());
+    }
+    return seconds;
+  }
+
+  double write(std::size_t size) const {
+    const VideoSize& video = planned_.formats[size].size;
+    const auto bytes = static_cast<double>(3 * video.frames * video.height * video.width);
+    return bytes / by_.write;
+  }
+
+  TaskSchedule schedule(const Plan& plan, const std::vector<BatchOutline>& batches) const {
+    // Of a step of a batch, and of what follows for each of its clips, by size and replica.
+    std::vector<std::vector<double>> steps;
+    std::vector<double> after;
+    for (std::size_t size = 0; size < plan.sizes.size(); ++size) {
+      const SizePrediction of = of_size(plan, size);
+      std::vector<double>& row = steps.emplace_back();
+      for (const RankRange& replica : plan.roles.denoise) {
+        const double known = step_time(plan, plan.sizes[size], replica, by_).total();
+        row.push_back((known > 0 ? known : of.step.total()) /
+                      static_cast<double>(plan.sizes[size].workload.clips));
+      }
+      after.push_back(of.decode + write(size));
+    }
+    const bool split = plan.roles.mode == Mode::split;
+    const auto size_of = [&](std::size_t batch) {
+      return planned_.size_index(batches[batch].front());
+    };
+    const auto cost = [&](std::size_t batch, std::size_t replica) {
+      const std::size_t size = size_of(batch);
+      const double denoising = steps[size][replica] * static_cast<double>(computed_batch_steps(
+                                                          batches[batch], planned_.kinds));
+      return denoising + (split ? 0 : after[size] * static_cast<double>(batches[batch].size()));
+    };
+    TaskSchedule made = longest_first(batches.size(), plan.roles.denoise.size(), cost);
+    if (!split || batches.empty()) return made;
+    // One decoding group: it ends after the last clip, and not before it has decoded all.
+    double decoding = 0;
+    for (std::size_t batch = 0; batch < batches.size(); ++batch) {
+      decoding += after[size_of(batch)] * static_cast<double>(batches[batch].size());
+    }
+    const double last = after[size_of(batches.size() - 1)];
+    const double first = batches.empty() ? 0 : cost(0, 0);
+    made.end = std::max(made.end + last, first + decoding);
+    return made;
+  }
+
+  double training() const {
+    const Plan& plan = planned_.plan;
+    std::vector<double> clips(planned_.formats.size());
+    for (const ClipOutline& clip : planned_.clips) ++clips[planned_.size_index(clip)];
+    double sum = 0, count = 0;
+    for (std::size_t size = 0; size < clips.size(); ++size) {
+      sum += clips[size] * of_size(plan, size).step.total();
+      count += clips[size];
+    }
+    return static_cast<double>(planned_.train->steps) * sum / count;
+  }
+
+  const JobPlan& planned_;
+  const std::vector<BatchOutline>& batches_;
+  const MachineTimes& by_;
+};
+
+}  // namespace
+
+std::optional<Prediction> predict(const JobPlan& planned,
+                                  const std::vector<BatchOutline>& batches) {
+  if (planned.predicted_by.machine == nullptr) return std::nullopt;
+  return Predicted(planned, batches).all();
+}
+
+json describe(const Prediction& p, const JobPlan& planned) {
+  json sizes = json::array();
+  for (std::size_t size = 0; size < p.sizes.size(); ++size) {
+    const SizePrediction& of = p.sizes[size];
+    sizes.push_back({{"size", shown(planned.formats[size].size)},
+                     {"encode_seconds", of.encode},
+                     {"input_seconds", of.input},
+                     {"step_seconds", of.step.total()},
+                     {"step_parts",
+                      {{"computation", of.step.computation},
+                       {"memory", of.step.memory},
+                       {"network", of.step.network}}},
+                     {"decode_seconds", of.decode}});
+  }
+  return {{"machine", p.machine},
+          {"measured", p.measured},
+          {"job_seconds", p.job},
+          {"job_seconds_low", p.low},
+          {"job_seconds_high", p.high},
+          {"load_seconds", p.load},
+          {"encode_seconds", p.encode},
+          {"make_seconds", p.make},
+          {"idle", p.idle},
+          {"sizes", sizes}};
+}
+
+}  // namespace reelmesh
