@@ -266,7 +266,8 @@ po::options_description known_plan_options() {
   po::options_description known = known_options(JobKind::any);
   known.add_options()("ranks", po::value<std::string>())(
       "ranks-per-node", po::value<std::string>())("device-memory", po::value<std::string>())(
-      "json", po::bool_switch())("calibrate", po::value<std::string>());
+      "json", po::bool_switch())("calibrate", po::value<std::string>())(
+      "compare", po::bool_switch())("deadline", po::value<std::string>());
   return known;
 }
 
@@ -314,6 +315,21 @@ Job parse_train(int argc, const char* const* argv) {
 
 namespace {
 
+// "4", or "1,2,4,8" in increasing order.
+std::vector<int> parse_rank_counts(const Given& given) {
+  std::vector<int> counts;
+  std::istringstream words(given.value);
+  for (std::string word; std::getline(words, word, ',');) {
+    counts.push_back(static_cast<int>(parse_integer(word, given.where, 1, 65536)));
+    require(counts.size() == 1 || counts.back() > counts[counts.size() - 2], Status::usage,
+            "{}: found '{}', expected increasing numbers of ranks", given.where, given.value);
+  }
+  require(!counts.empty() && !given.value.ends_with(','), Status::usage,
+          "{}: found '{}', expected numbers of ranks such as 4 or 1,2,4,8", given.where,
+          given.value);
+  return counts;
+}
+
 // The device's options, which are all that a calibration takes.
 Job parse_calibration(const std::vector<Given>& givens, const std::vector<std::string>& operands) {
   require(operands.empty(), Status::usage, "unexpected argument '{}' beside --calibrate",
@@ -342,11 +358,15 @@ PlanOptions parse_plan(int argc, const char* const* argv) {
     require(!own || seen.insert(given.name).second, Status::usage, "{}: given twice, expected once",
             given.where);
     if (given.name == "ranks") {
-      options.ranks = static_cast<int>(parse_integer(given.value, given.where, 1, 65536));
+      options.ranks = parse_rank_counts(given);
     } else if (given.name == "ranks-per-node") {
       options.ranks_per_node = static_cast<int>(parse_integer(given.value, given.where, 1, 65536));
     } else if (given.name == "json") {
       options.json = true;
+    } else if (given.name == "compare") {
+      options.compare = true;
+    } else if (given.name == "deadline") {
+      options.deadline = parse_wait(given.value, given.where);
     } else if (given.name == "calibrate") {
       options.calibrate = parse_path(given.value, given.where);
     } else {
@@ -358,8 +378,14 @@ PlanOptions parse_plan(int argc, const char* const* argv) {
     options.job = parse_calibration(of_job, words.operands);
     return options;
   }
-  require(options.ranks > 0, Status::usage, "--ranks is missing, expected the number of ranks");
-  if (options.ranks_per_node == 0) options.ranks_per_node = options.ranks;
+  require(!options.ranks.empty() || options.deadline, Status::usage,
+          "--ranks is missing, expected the number of ranks");
+  require(options.ranks.size() == 1 ||
+              (!options.compare && (options.ranks.empty() || !options.deadline)),
+          Status::usage, "--ranks: several numbers are given with {}, expected one",
+          options.compare ? "--compare" : "--deadline");
+  require(!options.compare || !options.deadline, Status::usage,
+          "--compare and --deadline are given, expected one of them");
   Draft draft = read_draft(JobKind::any, of_job, words.operands);
   const bool has_clips =
       !draft.texts.empty() || !draft.prompt_file.empty() || !draft.job.clips.empty();
@@ -374,7 +400,13 @@ PlanOptions parse_plan(int argc, const char* const* argv) {
 std::string plan_help() {
   std::vector<HelpSection> sections{
       {"Options",
-       {{"--ranks N", "ranks of the job, 1 to 65536 (required)"},
+       {{"--ranks N",
+         "ranks of the job, 1 to 65536 (required); several, such as 1,2,4,8, are "
+         "compared, with device.machine"},
+        {"--compare", "a table of the layouts that fit, the fastest first, with device.machine"},
+        {"--deadline TIME",
+         "plan with the fewest ranks, at most --ranks, with which the job is "
+         "predicted to take at most this time, such as 2h"},
         {"--ranks-per-node M", "ranks of a node [default: all ranks on one node]"},
         {"--device-memory SIZES", "the same as --device.memory-limit"},
         {"--calibrate FILE",

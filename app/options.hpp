@@ -32,8 +32,12 @@ std::string train_help();
 /// optional. --device-memory is another name of device.memory-limit.
 struct PlanOptions {
   Job job;
-  int ranks = 0;
-  int ranks_per_node = 0;  ///< default: all on one node
+  std::vector<int> ranks;  ///< of the job; several: they are compared
+  bool compare = false;    ///< all layouts of these ranks
+  /// Seconds in which the job is to be done, by the least ranks; at most `ranks`, if they are
+  /// given.
+  std::optional<double> deadline;
+  std::optional<int> ranks_per_node;  ///< default: all on one node
   bool json = false;
   /// A machine file to write; of the job then only the device's options are set.
   std::filesystem::path calibrate;

@@ -3,9 +3,11 @@
 
 #include "base/log.hpp"
 #include "base/new_file.hpp"
+#include "base/units.hpp"
 #include "comm/together.hpp"
 #include "commands.hpp"
 #include "job/calibration.hpp"
+#include "job/comparison.hpp"
 #include "job/describe.hpp"
 #include "job/machine.hpp"
 #include "job/machine_file.hpp"
@@ -18,6 +20,133 @@
 namespace reelmesh::app {
 
 namespace {
+
+Conditions conditions_of(const PlanOptions& options, int ranks) {
+  const Job& job = options.job;
+  const int of_node = options.ranks_per_node.value_or(ranks);
+  std::vector<int> node_of;
+  for (int rank = 0; rank < ranks; ++rank) node_of.push_back(rank / of_node);
+  return plan_conditions(job, ranks, job.threads.value_or(1), std::move(node_of),
+                         ops::compute_dtype(job.dtype), job.backend == Backend::cuda);
+}
+
+// The plan of the job, or of the training, on so many ranks; nothing is printed.
+JobPlan plan_of(const PlanOptions& options, int ranks) {
+  const Job& job = options.job;
+  const Conditions conditions = conditions_of(options, ranks);
+  if (job.train) {
+    train::Samples samples = train::plan_samples(job, conditions, train::checked_buckets(job),
+                                                 train::listed_samples(job.train->data),
+                                                 train::listed_validation(job.train->data));
+    require_fit(samples.clips, samples.planned, conditions);
+    return std::move(samples.planned);
+  }
+  JobPlan planned = plan_job(job, conditions, probe_inputs(job));
+  require_fit(job, planned, conditions);
+  return planned;
+}
+
+std::vector<BatchOutline> batches_of(const Job& job, const JobPlan& planned) {
+  if (job.train) return {};
+  return form_batches(planned.clips, planned.kinds, job.batch);
+}
+
+ComparedPlan planned_in_short(const PlanOptions& options, int ranks) {
+  const JobPlan planned = plan_of(options, ranks);
+  return in_short(planned, batches_of(options.job, planned));
+}
+
+void print_plans(const std::vector<ComparedPlan>& plans, bool with_ranks, const std::string& remark,
+                 bool as_json) {
+  if (as_json) {
+    std::cout << nlohmann::json{{"compared", described(plans)}}.dump(2) << '\n';
+  } else {
+    std::cout << table_of(plans, with_ranks) << remark;
+  }
+}
+
+Status print_layouts(const PlanOptions& options) {
+  const Job& job = options.job;
+  require(!job.train, Status::usage,
+          "--compare: is given for a training, expected a job that makes clips");
+  const int ranks = options.ranks.front();
+  const Conditions conditions = conditions_of(options, ranks);
+  JobPlan planned = plan_job(job, conditions, probe_inputs(job));
+  const std::vector<ComparedPlan> plans = compare_plans(planned, job, conditions);
+  print_plans(plans, false,
+              fmt::format("the fastest of {} layouts that fit {} ranks: {}\n", plans.size(), ranks,
+                          plans.front().options),
+              options.json);
+  return Status::ok;
+}
+
+Status print_rank_counts(const PlanOptions& options) {
+  constexpr double efficient = 0.8;
+  std::vector<ComparedPlan> plans;
+  std::string refused, remark;
+  for (const int ranks : options.ranks) {
+    try {
+      plans.push_back(planned_in_short(options, ranks));
+    } catch (const Error& error) {
+      if (error.status() != Status::unavailable) throw;
+      refused += fmt::format("{} ranks: {}\n", ranks, error.what());
+      continue;
+    }
+    const ComparedPlan& first = plans.front();
+    ComparedPlan& last = plans.back();
+    last.efficiency = first.prediction.job * first.ranks / (last.prediction.job * last.ranks);
+    if (remark.empty() && last.efficiency < efficient) {
+      remark = fmt::format("efficiency is below {:.0f} % from {} ranks on\n", 100 * efficient,
+                           last.ranks);
+    }
+  }
+  require(!plans.empty(), Status::unavailable, "no number of ranks fits: {}", refused);
+  print_plans(plans, true, remark + refused, options.json);
+  return Status::ok;
+}
+
+// The least ranks with which the job is done by the deadline.
+int least_ranks(const PlanOptions& options) {
+  constexpr int most_by_default = 1024;
+  const int most = options.ranks.empty() ? most_by_default : options.ranks.front();
+  const double deadline = *options.deadline;
+  std::optional<ComparedPlan> best;
+  std::string refused;
+  // Predicted seconds; nothing if the job does not fit.
+  const auto meets = [&](int ranks) {
+    try {
+      ComparedPlan found = planned_in_short(options, ranks);
+      const bool met = found.prediction.job <= deadline;
+      if (!best || found.prediction.job < best->prediction.job) best = std::move(found);
+      return met;
+    } catch (const Error& error) {
+      if (error.status() != Status::unavailable) throw;
+      refused = error.what();
+      return false;
+    }
+  };
+  // Powers of two first, then the numbers between the last two of them.
+  int missed = 0;
+  for (int ranks = 1;; ranks = std::min(2 * ranks, most)) {
+    if (meets(ranks)) {
+      for (int between = missed + 1; between < ranks; ++between) {
+        if (ranks - missed > 16 && (between - missed) % ((ranks - missed) / 16) != 0) continue;
+        if (meets(between)) return between;
+      }
+      return ranks;
+    }
+    missed = ranks;
+    if (ranks == most) break;
+  }
+  require(best.has_value(), Status::unavailable, "--deadline: no number of ranks up to {} fits: {}",
+          most, refused);
+  fail(Status::unavailable,
+       "--deadline: no number of ranks up to {} is predicted to take at most {}; the best is {} "
+       "with "
+       "{} ranks ({})",
+       most, format_seconds(deadline), format_seconds(best->prediction.job), best->ranks,
+       best->layout);
+}
 
 Status calibrate(const PlanOptions& options) {
   const auto work = [&](const comm::Group& ranks, const Job& job, const ProgramInfo& program,
@@ -49,15 +178,15 @@ Status plan_command(int argc, const char* const* argv) {
   if (!options.calibrate.empty()) return calibrate(options);
   if (log::launch_rank() != first_rank) return Status::ok;  // under mpirun, only one rank prints
   const Job& job = options.job;
-  std::vector<int> node_of;
-  for (int rank = 0; rank < options.ranks; ++rank) {
-    node_of.push_back(rank / options.ranks_per_node);
-  }
   choose_products(job);
-  const Conditions conditions =
-      plan_conditions(job, options.ranks, job.threads.value_or(1), std::move(node_of),
-                      ops::compute_dtype(job.dtype), job.backend == Backend::cuda);
   Family::open(job.model)->check_weights(job.train || has_videos(job));
+  require(job.machine != nullptr || (options.ranks.size() == 1 && !options.compare), Status::usage,
+          "device.machine is missing, expected a machine file, as plan --calibrate writes one: "
+          "plans are compared by their times");
+  if (options.compare) return print_layouts(options);
+  if (options.ranks.size() > 1) return print_rank_counts(options);
+  const Conditions conditions =
+      conditions_of(options, options.deadline ? least_ranks(options) : options.ranks.front());
   nlohmann::json described;
   std::string text;
   const auto add = [&](const JobPlan& planned, const std::string& clips,

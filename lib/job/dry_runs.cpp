@@ -54,6 +54,7 @@ struct DryRuns::Step {
   // Beside `flops` and `sent`, once a step, for how many clips it may be.
   std::int64_t flops_update = 0, sent_update = 0;
   Elapsed time, time_update;
+  double attention_seconds = 0;
 
   // If each layer beyond `one` adds what the second adds.
   static Step of_layers(const Step& one, const Step& two, std::int64_t layers) {
@@ -62,7 +63,10 @@ struct DryRuns::Step {
                                        &Step::attention, &Step::fetched}) {
       step.*amount = one.*amount + (layers - 1) * (two.*amount - one.*amount);
     }
-    step.time = one.time + static_cast<double>(layers - 1) * (two.time - one.time);
+    const auto more = static_cast<double>(layers - 1);
+    step.time = one.time + more * (two.time - one.time);
+    step.attention_seconds =
+        one.attention_seconds + more * (two.attention_seconds - one.attention_seconds);
     return step;
   }
 };
@@ -150,14 +154,16 @@ std::unique_ptr<DryRuns::Transformer> DryRuns::make_transformer(
 
 namespace {
 
-// FLOPs of attention so far.
-std::int64_t attention_flops(const Ledger& ledger) {
-  std::int64_t flops = 0;
+// Attention so far.
+Ledger::Total attention(const Ledger& ledger) {
+  Ledger::Total sum;
   for (const auto& span : {trace::spans::attention, trace::spans::attention_backward}) {
     const auto found = ledger.operations().find(span.name);
-    if (found != ledger.operations().end()) flops += found->second.flops;
+    if (found == ledger.operations().end()) continue;
+    sum.flops += found->second.flops;
+    sum.seconds += found->second.seconds;
   }
-  return flops;
+  return sum;
 }
 
 }  // namespace
@@ -200,7 +206,8 @@ DryRuns::Step DryRuns::step(Transformer& part, const Batch& batch, const Denoise
                           conditioning);
   step.held = ledger.present() - part.weights;
   const std::int64_t flops = counted.flops, sent = counted.bytes_sent;
-  const std::int64_t fetched = counted.bytes_fetched, in_attention = attention_flops(ledger);
+  const std::int64_t fetched = counted.bytes_fetched;
+  const Ledger::Total in_attention = attention(ledger);
   const Elapsed before = ledger.elapsed();
   const Tensor time = part.model->embed(clip.sampling.sampler->timestep(0));
   const std::vector<Tensor> predictions = prepared->predict_together(
@@ -219,7 +226,8 @@ DryRuns::Step DryRuns::step(Transformer& part, const Batch& batch, const Denoise
   step.held += of_predictions;
   step.excess = ledger.peak() + of_predictions - part.weights - step.held;
   step.flops = counted.flops - flops;
-  step.attention = attention_flops(ledger) - in_attention;
+  step.attention = attention(ledger).flops - in_attention.flops;
+  step.attention_seconds = attention(ledger).seconds - in_attention.seconds;
   step.sent = counted.bytes_sent - sent;
   step.fetched = counted.bytes_fetched - fetched;
   step.time = ledger.elapsed() - before;
@@ -273,7 +281,8 @@ DryRuns::Step DryRuns::training_step(Trained& part, const Batch& batch, const De
   step.held = ledger.present() - part.weights;
   const std::int64_t clips = std::min<std::int64_t>(replica.count, settings.batch);
   const std::int64_t flops = counted.flops, sent = counted.bytes_sent;
-  const std::int64_t fetched = counted.bytes_fetched, in_attention = attention_flops(ledger);
+  const std::int64_t fetched = counted.bytes_fetched;
+  const Ledger::Total in_attention = attention(ledger);
   const Elapsed before = ledger.elapsed();
   {
     Tensor gradient;
@@ -293,7 +302,8 @@ DryRuns::Step DryRuns::training_step(Trained& part, const Batch& batch, const De
     own->add(gradient, clips);
   }
   step.flops = counted.flops - flops;
-  step.attention = attention_flops(ledger) - in_attention;
+  step.attention = attention(ledger).flops - in_attention.flops;
+  step.attention_seconds = attention(ledger).seconds - in_attention.seconds;
   step.sent = counted.bytes_sent - sent;
   step.fetched = counted.bytes_fetched - fetched;
   step.time = ledger.elapsed() - before;
@@ -364,7 +374,8 @@ WholeStep DryRuns::whole_step(Batch& batch) {
   if (!batch.whole) {
     const Step alone = step(batch, batch.alone, 0, Residence::replicated);
     batch.whole = {static_cast<double>(alone.attention),
-                   static_cast<double>(alone.flops - alone.attention)};
+                   static_cast<double>(alone.flops - alone.attention), alone.attention_seconds,
+                   alone.time.total() - alone.attention_seconds};
   }
   return *batch.whole;
 }
@@ -469,6 +480,13 @@ void DryRuns::complete(ClipWorkload& workload, const Clip& clip, std::int64_t to
     return runs->denoise(*batch, layout, rank, replica);
   };
   w.whole_step = [runs, batch] { return runs->whole_step(*batch); };
+  if (times_.others != nullptr) {
+    w.message_seconds = [times = times_.others](int ranks, std::int64_t messages,
+                                                std::int64_t bytes) {
+      const Transfer farthest{ranks - 1, bytes / messages};
+      return static_cast<double>(messages) * times->exchange(0, {&farthest, 1});
+    };
+  }
   const auto kept = [runs, batch](auto results, auto count) {
     return [runs, batch, results, count](const DecodeLayout& layout, int rank) {
       constexpr int small_group = 64;

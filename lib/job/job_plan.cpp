@@ -11,6 +11,7 @@
 #include "ops/onednn.hpp"
 #include "ops/products.hpp"
 #include "plan/decode.hpp"
+#include "plan/step_time.hpp"
 #include "weights/json.hpp"
 
 namespace reelmesh {
@@ -102,7 +103,8 @@ void estimate_from(const DenoiseWorkload& known, DenoiseWorkload& other) {
   const double ratio = tokens(other) / tokens(known);
   other.whole_step = [ratio, whole = known.whole_step] {
     const WholeStep step = whole();
-    return WholeStep{ratio * ratio * step.attention, ratio * step.others};
+    return WholeStep{ratio * ratio * step.attention, ratio * step.others,
+                     ratio * ratio * step.attention_seconds, ratio * step.other_seconds};
   };
 }
 
@@ -332,36 +334,59 @@ Conditions with_parts_of_nodes(const Job& job, const Workload& workload,
   return parts;
 }
 
-// The cost of a step on the busiest of these ranks; of equal shares unless each rank's is known.
-double busiest(const Plan& plan, const ClipPlan& size, const RankRange& range) {
-  if (size.ranks.empty()) return size.whole_flops / range.count;
+// The cost of a step on the busiest of these ranks; of equal shares unless each rank's is known. In
+// seconds if there is a machine, otherwise in FLOPs.
+double busiest(const Plan& plan, const ClipPlan& size, const RankRange& range,
+               const MachineTimes* machine) {
+  if (size.ranks.empty()) {
+    return (machine != nullptr ? size.whole_seconds : size.whole_flops) / range.count;
+  }
   double most = 0;
-  for (int r = range.first; r < range.first + range.count; ++r) {
-    const auto rank = static_cast<std::size_t>(r);
-    const double speed = plan.rank_weights.empty() ? 1 : plan.rank_weights[rank];
-    most = std::max(most, size.ranks[rank].step.total(speed, plan.weights.fetched));
+  for (int rank = range.first; rank < range.first + range.count; ++rank) {
+    const double speed =
+        plan.rank_weights.empty() ? 1 : plan.rank_weights[static_cast<std::size_t>(rank)];
+    most = std::max(most, step_cost(plan, size, rank, speed, machine));
   }
   return most;
 }
 
-// The cost of a batch on a replica. The batches must outlive the result.
+// Seconds of decoding and writing a clip, on the slowest rank. 0 for a size that is not run.
+double seconds_after_steps(const ClipPlan& size, const VideoSize& video,
+                           const MachineTimes& machine) {
+  double decode = 0;
+  for (const ClipPlan::OfRank& rank : size.ranks) {
+    decode = std::max(decode, rank.decode_time.total());
+  }
+  return decode +
+         static_cast<double>(3 * video.frames * video.height * video.width) / machine.write;
+}
+
+// The cost of a batch on a replica: of its steps, and in seconds also of what follows on the same
+// ranks. The batches must outlive the result.
 TaskCost task_cost(const Plan& plan, const JobPlan& planned,
                    const std::vector<BatchOutline>& batches) {
   const std::size_t replicas = plan.roles.denoise.size();
-  // Costs of a step of one clip of each size, in a batch, on each replica.
+  const MachineTimes* machine = planned.predicted_by.machine.get();
+  // Costs of a step of one clip of each size, in a batch, on each replica; and of what follows.
   std::vector<std::vector<double>> costs;
-  for (const ClipPlan& size : plan.sizes) {
+  std::vector<double> after;
+  for (std::size_t i = 0; i < plan.sizes.size(); ++i) {
+    const ClipPlan& size = plan.sizes[i];
     std::vector<double>& row = costs.emplace_back(replicas, 0.0);
     for (std::size_t replica = 0; replica < replicas; ++replica) {
-      row[replica] = busiest(plan, size, plan.roles.denoise[replica]) /
+      row[replica] = busiest(plan, size, plan.roles.denoise[replica], machine) /
                      static_cast<double>(size.workload.clips);
     }
+    after.push_back(machine != nullptr && plan.roles.mode == Mode::phased
+                        ? seconds_after_steps(size, planned.formats[i].size, *machine)
+                        : 0);
   }
-  return [costs = std::move(costs), formats = formats_of_kinds(planned), &kinds = planned.kinds,
-          &batches](std::size_t batch, std::size_t replica) {
-    const auto kind = static_cast<std::size_t>(batches[batch].front().kind);
-    return costs.at(formats[kind])[replica] *
-           static_cast<double>(computed_batch_steps(batches[batch], kinds));
+  return [costs = std::move(costs), after = std::move(after), formats = formats_of_kinds(planned),
+          &kinds = planned.kinds, &batches](std::size_t batch, std::size_t replica) {
+    const std::size_t size = formats[static_cast<std::size_t>(batches[batch].front().kind)];
+    return costs.at(size)[replica] *
+               static_cast<double>(computed_batch_steps(batches[batch], kinds)) +
+           after[size] * static_cast<double>(batches[batch].size());
   };
 }
 
@@ -404,8 +429,9 @@ void choose_replicas(JobPlan& planned, std::vector<Plan> plans,
   const auto predicted_end = [&](const Plan& plan, const std::vector<BatchOutline>& some) {
     return batch_schedule(plan, planned, some).end;
   };
-  // The costs leave out decoding, which is cheaper on smaller groups: they exchange fewer halos.
-  constexpr double tolerance = 1.02;
+  // In FLOPs, costs leave out decoding, which is cheaper on smaller groups: they exchange fewer
+  // halos.
+  const double tolerance = planned.predicted_by.machine != nullptr ? 1 : 1.02;
   std::size_t best = 0;
   double end = predicted_end(plans[0], batches);
   for (std::size_t i = 1; i < plans.size(); ++i) {
@@ -455,7 +481,8 @@ void choose_trained_replicas(JobPlan& planned, std::vector<Plan> plans) {
   const auto cost = [&](const Plan& plan) {
     double all = 0;
     for (std::size_t i = 0; i < plan.sizes.size(); ++i) {
-      all += clips[i] * busiest(plan, plan.sizes[i], {0, plan.ranks});
+      all += clips[i] *
+             busiest(plan, plan.sizes[i], {0, plan.ranks}, planned.predicted_by.machine.get());
     }
     return all;
   };
@@ -559,8 +586,39 @@ void plan_again(JobPlan& planned, const Job& job, const Conditions& conditions,
   if (planned.tail) complete_plan(*planned.tail, workload, job.parallel);
 }
 
+void for_each_plan(JobPlan& planned, const Job& job, const Conditions& conditions,
+                   const std::vector<ParallelRequest>& requests,
+                   const std::function<void(const ParallelRequest&)>& use) {
+  const Workload workload =
+      job_workload(job, planned, job_precision(job, conditions), conditions.machine);
+  for (const ParallelRequest& request : requests) {
+    Plan plan;
+    try {
+      plan = plan_clips(request, workload, conditions);
+    } catch (const Error& error) {
+      if (error.status() != Status::unavailable) throw;
+      continue;  // these ranks cannot form the requested groups
+    }
+    if (!fits(plan, conditions)) continue;
+    complete_plan(plan, workload, request);
+    planned.plan = std::move(plan);
+    planned.tail.reset();
+    planned.tail_batches = 0;
+    use(request);
+  }
+}
+
 TaskSchedule task_schedule(const JobPlan& planned, const std::vector<BatchOutline>& batches) {
   return batch_schedule(planned.plan, planned, batches);
+}
+
+double seconds_of_tasks(const JobPlan& planned, const std::vector<BatchOutline>& batches) {
+  if (!planned.tail) return task_schedule(planned, batches).end;
+  std::vector<BatchOutline> ordered;
+  for (const std::size_t i : task_schedule(planned, batches).order) ordered.push_back(batches[i]);
+  const auto border = ordered.end() - static_cast<std::ptrdiff_t>(planned.tail_batches);
+  return batch_schedule(planned.plan, planned, {ordered.begin(), border}).end +
+         batch_schedule(*planned.tail, planned, {border, ordered.end()}).end;
 }
 
 std::vector<BatchOutline> ordered_batches(const JobPlan& planned,

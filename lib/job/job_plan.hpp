@@ -1,6 +1,8 @@
 #pragma once
 // A job and a machine → clips and the plan that `run` executes and `plan` prints. No MPI: every
 // rank computes the same plan.
+#include <functional>
+
 #include "job/family.hpp"
 #include "job/training_replica.hpp"
 #include "plan/plan.hpp"
@@ -75,8 +77,13 @@ struct JobPlan {
   }
 };
 
-/// When each batch is predicted to be made, by which replica of planned.plan.
+/// When each batch is predicted to be made, by which replica of planned.plan: in seconds, with
+/// decoding and writing in phased mode, if times are known; otherwise in FLOPs of its steps.
 TaskSchedule task_schedule(const JobPlan& planned, const std::vector<BatchOutline>& batches);
+
+/// Until the last of them is made, with the replicas of the last batches; in seconds if times are
+/// known.
+double seconds_of_tasks(const JobPlan& planned, const std::vector<BatchOutline>& batches);
 
 /// The batches of these clips, in the order in which they are made: the longest first if there are
 /// several replicas, otherwise as form_batches() gives them.
@@ -100,6 +107,12 @@ JobPlan plan_job(const Job& job, const Conditions& conditions, Inputs inputs = {
 /// be made sooner by fewer, larger replicas.
 void plan_again(JobPlan& planned, const Job& job, const Conditions& conditions,
                 const std::vector<ClipOutline>& clips);
+
+/// Makes the plan for each of these requests in place of the job's and, if it is possible and fits,
+/// calls use() with the request while it is planned.plan, without planned.tail. The last one stays.
+void for_each_plan(JobPlan& planned, const Job& job, const Conditions& conditions,
+                   const std::vector<ParallelRequest>& requests,
+                   const std::function<void(const ParallelRequest&)>& use);
 
 /// Error(unavailable) if the plan exceeds a memory limit: names the rank, the bytes needed, the
 /// limit, and what would help. It makes further plans to find out what helps.

@@ -18,8 +18,6 @@ using nlohmann::json;
 // What jobs have been within, of those in tests/bench/README.md; of published figures, a guess.
 constexpr double error_if_measured = 0.15, error_if_published = 0.4;
 
-std::size_t index(int rank) { return static_cast<std::size_t>(rank); }
-
 class Predicted {
  public:
   Predicted(const JobPlan& planned, const std::vector<BatchOutline>& batches)
@@ -37,9 +35,8 @@ class Predicted {
     if (planned_.train) {
       p.make = training();
     } else {
-      const TaskSchedule made = schedule(planned_.plan, batches_);
-      p.make = made.end;
-      p.idle = made.idle;
+      p.make = make();
+      p.idle = task_schedule(planned_, batches_).idle;
     }
     p.job = by_.start + p.load + p.encode + p.make;
     const bool between_nodes =
@@ -77,20 +74,12 @@ class Predicted {
     return p;
   }
 
-  // A size that was not run: as the first, in proportion to the FLOPs of a step.
+  // A size that was not run: its step in equal shares, its decode as of the first in proportion.
   SizePrediction scaled(SizePrediction p, const Plan& plan, std::size_t size) const {
     const SizePrediction first = of_size(plan, 0);
-    const auto all_flops = [](const ClipPlan& clip, const RankRange& ranks) {
-      double flops = 0;
-      for (int r = ranks.first; r < ranks.first + ranks.count; ++r) {
-        flops += clip.ranks[index(r)].step.flops;
-      }
-      return flops;
-    };
-    const double ratio = plan.sizes[size].whole_flops /
-                         std::max(1.0, all_flops(plan.sizes[0], plan.roles.denoise.front()));
-    p.step = ratio * first.step;
-    p.decode = ratio * first.decode;
+    const double step = plan.sizes[size].whole_seconds / plan.roles.denoise.front().count;
+    p.step.computation = step;
+    p.decode = step / std::max(first.step.total(), 1e-12) * first.decode;
     return p;
   }
 
@@ -149,47 +138,21 @@ class Predicted {
     return seconds;
   }
 
-  double write(std::size_t size) const {
-    const VideoSize& video = planned_.formats[size].size;
-    const auto bytes = static_cast<double>(3 * video.frames * video.height * video.width);
-    return bytes / by_.write;
-  }
-
-  TaskSchedule schedule(const Plan& plan, const std::vector<BatchOutline>& batches) const {
-    // Of a step of a batch, and of what follows for each of its clips, by size and replica.
-    std::vector<std::vector<double>> steps;
-    std::vector<double> after;
-    for (std::size_t size = 0; size < plan.sizes.size(); ++size) {
-      const SizePrediction of = of_size(plan, size);
-      std::vector<double>& row = steps.emplace_back();
-      for (const RankRange& replica : plan.roles.denoise) {
-        const double known = step_time(plan, plan.sizes[size], replica, by_).total();
-        row.push_back((known > 0 ? known : of.step.total()) /
-                      static_cast<double>(plan.sizes[size].workload.clips));
-      }
-      after.push_back(of.decode + write(size));
+  // In split mode one group decodes all clips: it ends after the last one, and not before it has
+  // decoded all.
+  double make() const {
+    const double denoised = seconds_of_tasks(planned_, batches_);
+    if (planned_.plan.roles.mode == Mode::phased || batches_.empty()) return denoised;
+    double decoding = 0, last = 0;
+    for (const BatchOutline& batch : batches_) {
+      const std::size_t size = planned_.size_index(batch.front());
+      const VideoSize& video = planned_.formats[size].size;
+      last = of_size(planned_.plan, size).decode +
+             static_cast<double>(3 * video.frames * video.height * video.width) / by_.write;
+      decoding += static_cast<double>(batch.size()) * last;
     }
-    const bool split = plan.roles.mode == Mode::split;
-    const auto size_of = [&](std::size_t batch) {
-      return planned_.size_index(batches[batch].front());
-    };
-    const auto cost = [&](std::size_t batch, std::size_t replica) {
-      const std::size_t size = size_of(batch);
-      const double denoising = steps[size][replica] * static_cast<double>(computed_batch_steps(
-                                                          batches[batch], planned_.kinds));
-      return denoising + (split ? 0 : after[size] * static_cast<double>(batches[batch].size()));
-    };
-    TaskSchedule made = longest_first(batches.size(), plan.roles.denoise.size(), cost);
-    if (!split || batches.empty()) return made;
-    // One decoding group: it ends after the last clip, and not before it has decoded all.
-    double decoding = 0;
-    for (std::size_t batch = 0; batch < batches.size(); ++batch) {
-      decoding += after[size_of(batch)] * static_cast<double>(batches[batch].size());
-    }
-    const double last = after[size_of(batches.size() - 1)];
-    const double first = batches.empty() ? 0 : cost(0, 0);
-    made.end = std::max(made.end + last, first + decoding);
-    return made;
+    const TaskSchedule schedule = task_schedule(planned_, batches_);
+    return std::max(denoised + last, schedule.turns.front().end + decoding);
   }
 
   double training() const {

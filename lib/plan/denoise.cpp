@@ -12,15 +12,18 @@ namespace {
 
 double number(std::int64_t n) { return static_cast<double>(n); }
 
-// FLOPs / weight of the busiest and the least busy rank of a step, and the maximum of bytes that a
-// rank sends.
+// Work / weight of the busiest and the least busy rank of a step, in seconds if times are known and
+// otherwise in FLOPs, the maximum of bytes that a rank sends, and what they cost.
 struct GroupCost {
   double max_work = 0, min_work = std::numeric_limits<double>::infinity();
   std::int64_t max_bytes = 0;
+  double messages = 0;
+  bool timed = false;
 
   bool even() const { return max_work <= 1.1 * min_work; }
-  double total() const { return max_work + flops_per_byte * number(max_bytes); }
+  double total() const { return max_work + messages; }
   bool better_than(const GroupCost& other) const {
+    if (timed) return total() < other.total();
     return even() != other.even() ? even() : total() < other.total();
   }
 };
@@ -28,23 +31,53 @@ struct GroupCost {
 GroupCost cost_of_group(const DenoiseWorkload& w, const LayoutCandidate& candidate) {
   const RankWeights& weights = candidate.layout.weights;
   GroupCost cost;
+  cost.timed = w.whole_step().timed();
   for (int rank = 0; rank < candidate.layout.tokens.ranks(); ++rank) {  // both halves cost the same
     const StepCost mine = estimated_step(w, candidate, rank);
-    const double work =
-        mine.flops / (weights.empty() ? 1.0 : weights[static_cast<std::size_t>(rank)]);
+    const double work = (cost.timed ? mine.time.computation : mine.flops) /
+                        (weights.empty() ? 1.0 : weights[static_cast<std::size_t>(rank)]);
     cost.max_work = std::max(cost.max_work, work);
     cost.min_work = std::min(cost.min_work, work);
     cost.max_bytes = std::max(cost.max_bytes, mine.sent_bytes);
+    cost.messages = std::max(
+        cost.messages, cost.timed ? mine.time.network : flops_per_byte * number(mine.sent_bytes));
   }
   return cost;
+}
+
+// Of the candidates whose estimated step is nearly as short as that of `best`, the one whose step
+// is the shortest by dry runs. Their estimates become those times.
+std::size_t fastest_by_dry_runs(const DenoiseWorkload& w,
+                                const std::vector<LayoutCandidate>& candidates,
+                                std::vector<GroupCost>& costs, std::size_t best) {
+  constexpr double near = 1.15;
+  const double bound = near * costs[best].total();
+  for (std::size_t i = 0; i < candidates.size(); ++i) {
+    if (!(costs[i].total() <= bound)) continue;
+    const DenoiseLayout& layout = candidates[i].layout;
+    costs[i] = {.max_bytes = costs[i].max_bytes, .timed = true};
+    for (int rank = 0; rank < layout.mesh.ranks(); ++rank) {
+      const RankWeights& weights = layout.weights;
+      const Elapsed time = w.cost(layout, rank, {}).step.time;
+      const double weight =
+          weights.empty() ? 1 : weights[static_cast<std::size_t>(layout.branch_rank(rank))];
+      const double work = (time.computation + time.memory) / weight;
+      costs[i].max_work = std::max(costs[i].max_work, work);
+      costs[i].min_work = std::min(costs[i].min_work, work);
+      costs[i].messages = std::max(costs[i].messages, time.network);
+    }
+    if (costs[i].total() < costs[best].total()) best = i;
+  }
+  return best;
 }
 
 std::string to_string(const GroupCost& cost) {
   const std::string work = cost.min_work > 0 ? fmt::format("max/min work of a rank {:.2f}",
                                                            cost.max_work / cost.min_work)
                                              : "some ranks have no work";
-  return fmt::format("{}, at most {} sent by a rank in a step", work,
-                     format_bytes(number(cost.max_bytes)));
+  return fmt::format("{}, at most {} sent by a rank in a step{}", work,
+                     format_bytes(number(cost.max_bytes)),
+                     cost.timed ? fmt::format(", about {}", format_seconds(cost.total())) : "");
 }
 
 // With cfg 2 two ranks have the same boxes, one in each half of the group: the smaller of their
@@ -142,18 +175,30 @@ StepCost estimated_step(const DenoiseWorkload& w, const LayoutCandidate& candida
   if (!attention) {
     const double share = number(layout.tokens.box(own).numel()) /
                          number(std::max<std::int64_t>(1, numel(layout.tokens.global())));
-    return {share * (whole.attention + whole.others), 0};
+    return {.flops = share * (whole.attention + whole.others),
+            .time = {.computation = share * (whole.attention_seconds + whole.other_seconds)}};
   }
   const double all = number(std::max<std::int64_t>(1, attention->all_tokens()));
   const double heads = number(attention->heads(own)) / number(w.heads);
+  const double part_of_others = number(attention->tokens(own)) / all / layout.mesh.cfg;
+  const double part_of_attention =
+      number(attention->row_tokens(own)) / all * heads / layout.mesh.cfg;
   StepCost cost;
-  cost.flops = (number(attention->tokens(own)) / all * whole.others +
-                number(attention->row_tokens(own)) / all * heads * whole.attention) /
-               layout.mesh.cfg;
+  cost.flops = part_of_others * whole.others + part_of_attention * whole.attention;
   cost.sent_bytes = w.layers * w.element_bytes * attention->sent_elements(own);
   if (layout.mesh.cfg > 1) {  // the halves exchange the predictions of their branches, float32
     cost.sent_bytes += w.clips * size_of(DType::float32) * w.predicted_channels * numel(w.patch) *
                        layout.tokens.box(own).numel();
+  }
+  if (!whole.timed()) return cost;
+  cost.time.computation =
+      part_of_others * whole.other_seconds + part_of_attention * whole.attention_seconds;
+  // Queries, keys, values and results to the others of a row; keys and values to all rows.
+  const Mesh& mesh = layout.mesh;
+  const std::int64_t messages =
+      w.layers * (4 * (mesh.ulysses - 1) + (mesh.ring - 1)) + (mesh.cfg - 1);
+  if (messages > 0) {
+    cost.time.network = w.message_seconds(mesh.ranks(), messages, cost.sent_bytes);
   }
   return cost;
 }
@@ -162,14 +207,14 @@ ChosenLayout choose_layout(const DenoiseWorkload& w, const LayoutRequest& reques
   std::vector<LayoutCandidate> candidates = w.layouts(w, request);
   expect(!candidates.empty(), "no layout for {} ranks", request.ranks);
   if (!candidates.front().attention) return {std::move(candidates.front()), {}};
+  std::vector<GroupCost> costs;
+  for (const LayoutCandidate& candidate : candidates) costs.push_back(cost_of_group(w, candidate));
   std::size_t best = 0;
-  GroupCost lowest = cost_of_group(w, candidates[0]);
   for (std::size_t i = 1; i < candidates.size(); ++i) {
-    const GroupCost cost = cost_of_group(w, candidates[i]);
-    if (!cost.better_than(lowest)) continue;
-    best = i;
-    lowest = cost;
+    if (costs[i].better_than(costs[best])) best = i;
   }
+  if (costs[best].timed) best = fastest_by_dry_runs(w, candidates, costs, best);
+  const GroupCost lowest = costs[best];
   const int cfg = candidates[best].layout.mesh.cfg;
   std::string why =
       fmt::format("{}{}; {}",

@@ -29,7 +29,8 @@ struct ChosenLayout {
 
 /// The layout of a clip. Of several candidates those are preferred whose busiest rank has at most
 /// 1.1 times the work of the least busy one; of these the one with the lowest cost is taken: FLOPs
-/// of the busiest rank plus flops_per_byte × bytes of the rank that sends most, estimated. With
+/// of the busiest rank plus flops_per_byte × bytes of the rank that sends most, estimated. If times
+/// are known, the one with the shortest step is taken, even or not. With
 /// unequal weights, work / weight is compared instead of work.
 ChosenLayout choose_layout(const DenoiseWorkload& workload, const LayoutRequest& request);
 

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "plan/step_time.hpp"
+
 namespace reelmesh {
 namespace {
 
@@ -150,10 +152,11 @@ Plan with_weights(Plan plan, Residence residence, const Workload& workload,
 }
 
 // Predicted cost of a step on the busiest rank.
-double cost_of_step(const Plan& plan) {
+double cost_of_step(const Plan& plan, const PlanMachine& machine) {
   double busiest = 0;
-  for (const ClipPlan::OfRank& rank : plan.sizes.front().ranks) {
-    busiest = std::max(busiest, rank.step.total(1, plan.weights.fetched));
+  const ClipPlan& size = plan.sizes.front();
+  for (int rank = 0; rank < std::ssize(size.ranks); ++rank) {
+    busiest = std::max(busiest, step_cost(plan, size, rank, 1, machine.times.get()));
   }
   return busiest;
 }
@@ -174,8 +177,9 @@ Plan with_chosen_weights(const Plan& plan, const Workload& workload, const PlanM
   for (const Residence residence : {Residence::sharded, Residence::host}) {
     Plan other = with(residence);
     const bool fits = other.memory.fits();
-    const bool better = !best.memory.fits() ? other.memory.room() > best.memory.room()
-                                            : fits && cost_of_step(other) < cost_of_step(best);
+    const bool better = !best.memory.fits()
+                            ? other.memory.room() > best.memory.room()
+                            : fits && cost_of_step(other, machine) < cost_of_step(best, machine);
     if (better) best = std::move(other);
   }
   return best;

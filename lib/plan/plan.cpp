@@ -47,6 +47,7 @@ ClipPlan plan_clip(const ClipWorkload& workload, const Roles& roles, const MeshR
   if (workload.smaller_than_others) {
     const WholeStep whole = workload.denoise.whole_step();
     clip.whole_flops = whole.attention + whole.others;
+    clip.whole_seconds = whole.attention_seconds + whole.other_seconds;
     return clip;
   }
   clip.ranks.resize(index(ranks));

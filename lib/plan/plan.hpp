@@ -20,9 +20,10 @@ struct ClipPlan {
   PerGroup<DenoiseLayout> denoise;  ///< per replica
   PerGroup<DecodeLayout> decode;    ///< per group of Roles::decode
   std::vector<OfRank> ranks;        ///< by rank; empty for a size that is smaller than others
-  double whole_flops = 0;           ///< in place of them: of a step of all ranks together
-  std::string why;                  ///< why the first replica has its mesh; may be empty
-  DenoiseWorkload workload;         ///< what the plan was made for
+  /// In place of them: of a step of all ranks together; seconds if times are known.
+  double whole_flops = 0, whole_seconds = 0;
+  std::string why;           ///< why the first replica has its mesh; may be empty
+  DenoiseWorkload workload;  ///< what the plan was made for
 };
 
 /// Immutable once made. Ranks are in plan order; `launched` maps them to the launcher's ranks.

@@ -48,4 +48,10 @@ Elapsed step_time(const Plan& plan, const ClipPlan& size, const RankRange& ranks
   return slowest;
 }
 
+double step_cost(const Plan& plan, const ClipPlan& size, int rank, double speed,
+                 const MachineTimes* machine) {
+  if (machine != nullptr) return step_time(plan, size, rank, *machine).total() / speed;
+  return size.ranks[index(rank)].step.total(speed, plan.weights.fetched);
+}
+
 }  // namespace reelmesh

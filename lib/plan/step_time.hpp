@@ -14,4 +14,9 @@ Elapsed step_time(const Plan& plan, const ClipPlan& size, int rank, const Machin
 Elapsed step_time(const Plan& plan, const ClipPlan& size, const RankRange& ranks,
                   const MachineTimes& machine);
 
+/// What a step costs a rank of this relative speed: seconds, or without a machine FLOPs
+/// (StepCost::total). To compare plans.
+double step_cost(const Plan& plan, const ClipPlan& size, int rank, double speed,
+                 const MachineTimes* machine);
+
 }  // namespace reelmesh

@@ -80,9 +80,11 @@ struct DenoiseCost {
   StepCost step;
 };
 
-/// The FLOPs of a step on one rank that does everything.
+/// The FLOPs of a step on one rank that does everything, and its seconds, 0 if not known.
 struct WholeStep {
   double attention = 0, others = 0;
+  double attention_seconds = 0, other_seconds = 0;
+  bool timed() const { return attention_seconds + other_seconds > 0; }
 };
 
 /// The group of ranks that a layout is wanted for.
@@ -120,6 +122,9 @@ struct DenoiseWorkload {
   /// only exchange something in a training.
   std::function<DenoiseCost(const DenoiseLayout&, int rank, const Replica&)> cost;
   std::function<WholeStep()> whole_step;
+  /// Seconds of messages of a rank with others of its group of so many ranks, one after the other;
+  /// only if whole_step().timed().
+  std::function<double(int ranks, std::int64_t messages, std::int64_t bytes)> message_seconds;
 
   Shape tokens() const;  ///< [frame, row, column]
 };

@@ -112,8 +112,9 @@ void Ledger::note_operation(const char* kind, std::int64_t flops, std::int64_t b
   if (times_ == nullptr) return;
   constexpr std::array<std::string_view, 4> of_memory{"norm", "group_norm", "group_sums", "copy"};
   const bool memory = std::ranges::find(of_memory, kind) != of_memory.end();
-  (memory ? elapsed_.memory : elapsed_.computation) +=
-      times_->operation(kind, precision_.tensors, flops, bytes);
+  const double seconds = times_->operation(kind, precision_.tensors, flops, bytes);
+  total.seconds += seconds;
+  (memory ? elapsed_.memory : elapsed_.computation) += seconds;
 }
 
 double Ledger::begin_exchange(int rank, std::span<const Transfer> transfers) {

@@ -78,9 +78,10 @@ class Ledger {
   /// Of the operations of one kind (names of spans).
   struct Total {
     std::int64_t count = 0, flops = 0, bytes = 0;
+    double seconds = 0;  ///< by the time model
   };
-  /// kind: the name of its span; "group_norm", "group_sums" or "copy" for what takes other times than its span's
-  /// kind, or has none.
+  /// kind: the name of its span; "group_norm", "group_sums" or "copy" for what takes other times
+  /// than its span's kind, or has none.
   void note_operation(const char* kind, std::int64_t flops, std::int64_t bytes);
   const std::map<std::string_view, Total>& operations() const { return operations_; }
 

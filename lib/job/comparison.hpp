@@ -1,0 +1,38 @@
+#pragma once
+// Plans of one job beside one another, by their predicted times.
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <vector>
+
+#include "job/prediction.hpp"
+
+namespace reelmesh {
+
+/// A plan of a job in short.
+struct ComparedPlan {
+  int ranks = 1;
+  ParallelRequest request;  ///< of compare_plans()
+  std::string layout;       ///< "2 replicas of cfg 2 x ulysses 3", "split 1 + 6 + 1: ring 6"
+  std::string options;      ///< with which `run` chooses it: "--parallel.replicas 2 ..."
+  std::string weights;      ///< of the transformer: "replicated", "sharded", "host"
+  std::int64_t memory = 0;  ///< bytes of the rank with most
+  double efficiency = 0;    ///< of N ranks: rank-seconds of the smallest job / those of this one
+  Prediction prediction;
+};
+
+/// The plan of a job, whose times are known, in short.
+ComparedPlan in_short(const JobPlan& planned, const std::vector<BatchOutline>& batches);
+
+/// The plans that the job's options leave open and that fit, the fastest first: replicas, meshes,
+/// split mode, and for the fastest of them the places of weights. Leaves one of them in `planned`.
+/// Error(usage) without device.machine; errors as predict().
+std::vector<ComparedPlan> compare_plans(JobPlan& planned, const Job& job,
+                                        const Conditions& conditions);
+
+/// A table of plans for people, in the given order. with_ranks: plans of several numbers of ranks,
+/// with their efficiency.
+std::string table_of(const std::vector<ComparedPlan>& plans, bool with_ranks);
+/// The same for programs: a list.
+nlohmann::json described(const std::vector<ComparedPlan>& plans);
+
+}  // namespace reelmesh
