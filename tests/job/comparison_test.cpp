@@ -1,0 +1,145 @@
+// Layouts that are chosen and compared by their predicted times.
+#include "job/comparison.hpp"
+
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "base/error.hpp"
+#include "models/reference.hpp"
+
+namespace reelmesh {
+namespace {
+
+Job small_job(int clips) {
+  const std::filesystem::path root = test::data_folder() / "cogvideox" / "rotary";
+  Job job;
+  job.model = {.root = root,
+               .transformer = root / "transformer",
+               .vae = root / "vae",
+               .text_encoder = root / "text_encoder",
+               .tokenizer = root / "tokenizer",
+               .scheduler = root / "scheduler"};
+  job.clips.resize(static_cast<std::size_t>(clips));
+  for (ClipRequest& request : job.clips) request.prompt = "rain";
+  job.sample.height = 96;
+  job.sample.width = 96;
+  job.sample.frames = 13;
+  return job;
+}
+
+// All operations at one rate, 16 operations for a byte; messages with this link.
+std::shared_ptr<const MachineTimes> machine(const Link& link) {
+  auto times = std::make_shared<MachineTimes>();
+  times->file = "test.cfg";
+  times->name = "test";
+  times->cores = 64;
+  times->write = times->touch = times->disk = 1e12;
+  times->node = link;
+  DTypeTimes& all = times->alone[DType::float32];
+  all.load = all.load_convolutions = 1e12;
+  for (const char* kind :
+       {"product", "attention", "convolution", "norm", "group_norm", "group_sums", "copy"}) {
+    all.operations[kind] = {{1e9, 1e6, (1e9 + 16e6) / 1e9}};
+  }
+  return times;
+}
+
+Conditions conditions(const Job& job, int ranks) {
+  return plan_conditions(job, ranks, 1, std::vector<int>(static_cast<std::size_t>(ranks), 0),
+                         DType::float32, false);
+}
+
+std::vector<ComparedPlan> compared(const Job& job, int ranks) {
+  const Conditions there = conditions(job, ranks);
+  JobPlan planned = plan_job(job, there);
+  return compare_plans(planned, job, there);
+}
+
+const Link fast{0, 1e15, 0}, slow{10, 1e9, 0};
+
+TEST(Comparison, TheFastestIsFirstAndNoneIsTwice) {
+  Job job = small_job(1);
+  job.machine = machine(fast);
+  const std::vector<ComparedPlan> plans = compared(job, 4);
+  std::set<std::string> seen;
+  for (std::size_t i = 0; i < plans.size(); ++i) {
+    EXPECT_TRUE(seen.insert(plans[i].layout + plans[i].weights).second) << plans[i].layout;
+    EXPECT_GT(plans[i].prediction.job, 0);
+    EXPECT_GT(plans[i].memory, 0);
+    if (i == 0) continue;
+    EXPECT_GE(plans[i].prediction.job, plans[i - 1].prediction.job);
+  }
+  // cfg 1: ring x ulysses 4, cfg 2: 2; split on two of them: cfg 2, ring 2, ulysses 2.
+  for (const char* layout : {"ring 4", "ulysses 4", "ring 2 x ulysses 2", "cfg 2 x ring 2",
+                             "cfg 2 x ulysses 2", "split, 1 text, 1 decode; cfg 2"}) {
+    EXPECT_TRUE(seen.contains(std::string(layout) + "replicated")) << layout;
+  }
+}
+
+// Messages of ten seconds: only cfg, which sends once in a step, and replicas, which send nothing.
+TEST(Comparison, SlowLinksAreAvoided) {
+  Job job = small_job(1);
+  job.machine = machine(slow);
+  EXPECT_EQ(compared(job, 2).front().layout, "cfg 2");
+  job = small_job(4);
+  job.machine = machine(slow);
+  EXPECT_EQ(compared(job, 4).front().layout, "4 replicas of 1 rank");
+  // `run` chooses the same, also without the comparison.
+  const JobPlan planned = plan_job(job, conditions(job, 4));
+  EXPECT_EQ(planned.plan.roles.denoise.size(), 4U);
+}
+
+TEST(Comparison, TheChosenLayoutIsTheFastest) {
+  for (const Link& link : {fast, Link{1e-4, 1e8, 0.5}}) {
+    for (const int ranks : {1, 2, 3, 4, 6}) {
+      Job job = small_job(1);
+      job.machine = machine(link);
+      const JobPlan chosen = plan_job(job, conditions(job, ranks));
+      const double auto_step = in_short(chosen, form_batches(chosen.clips, chosen.kinds, 1))
+                                   .prediction.sizes.front()
+                                   .step.total();
+      double best = auto_step;
+      for (const ComparedPlan& plan : compared(job, ranks)) {
+        if (plan.request.mode == Mode::phased && plan.weights == "replicated") {
+          best = std::min(best, plan.prediction.sizes.front().step.total());
+        }
+      }
+      EXPECT_LE(auto_step, 1.001 * best) << ranks << " ranks";
+    }
+  }
+}
+
+TEST(Comparison, OptionsThatAreGivenStay) {
+  Job job = small_job(2);
+  job.machine = machine(fast);
+  job.parallel.ring = 2;
+  job.parallel.mode = Mode::phased;
+  for (const ComparedPlan& plan : compared(job, 4)) {
+    EXPECT_EQ(plan.request.ring, 2) << plan.layout;
+    EXPECT_EQ(plan.request.mode, Mode::phased) << plan.layout;
+  }
+}
+
+TEST(Comparison, NeedsAMachine) {
+  try {
+    compared(small_job(1), 2);
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.status(), Status::usage);
+    EXPECT_NE(std::string(error.what()).find("device.machine is missing"), std::string::npos);
+  }
+}
+
+TEST(Comparison, TablesHaveARowForEachPlan) {
+  Job job = small_job(1);
+  job.machine = machine(fast);
+  const std::vector<ComparedPlan> plans = compared(job, 2);
+  const std::string table = table_of(plans, false);
+  EXPECT_EQ(static_cast<std::size_t>(std::ranges::count(table, '\n')), plans.size() + 2);
+  EXPECT_EQ(table.find("efficiency"), std::string::npos);
+  EXPECT_NE(table_of(plans, true).find("efficiency"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace reelmesh
