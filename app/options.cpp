@@ -347,7 +347,7 @@ Job parse_calibration(const std::vector<Given>& givens, const std::vector<std::s
 
 }  // namespace
 
-PlanOptions parse_plan(int argc, const char* const* argv) {
+PlanOptions parse_plan(int argc, const char* const* argv, const Allocation& allocation) {
   CommandLine words = read_command_line(argc, argv, known_plan_options());
   PlanOptions options;
   std::vector<Given> of_job;
@@ -378,6 +378,11 @@ PlanOptions parse_plan(int argc, const char* const* argv) {
     options.job = parse_calibration(of_job, words.operands);
     return options;
   }
+  if (options.ranks.empty() && !options.deadline && allocation.ranks) {
+    options.ranks = {*allocation.ranks};
+    if (!options.ranks_per_node) options.ranks_per_node = allocation.ranks_per_node;
+    options.of_allocation = true;
+  }
   require(!options.ranks.empty() || options.deadline, Status::usage,
           "--ranks is missing, expected the number of ranks");
   require(options.ranks.size() == 1 ||
@@ -401,8 +406,8 @@ std::string plan_help() {
   std::vector<HelpSection> sections{
       {"Options",
        {{"--ranks N",
-         "ranks of the job, 1 to 65536 (required); several, such as 1,2,4,8, are "
-         "compared, with device.machine"},
+         "ranks of the job, 1 to 65536 [default: those of Slurm or mpirun]; several, such as "
+         "1,2,4,8, are compared, with device.machine"},
         {"--compare", "a table of the layouts that fit, the fastest first, with device.machine"},
         {"--deadline TIME",
          "plan with the fewest ranks, at most --ranks, with which the job is "
@@ -421,7 +426,8 @@ std::string plan_help() {
   return "Prints the layout that run or train would use on N ranks, without MPI or GPUs:\n"
          "roles, device map, boxes, memory, bytes sent. Refuses a job that does not fit\n"
          "(status 69), naming what would make it fit.\n\n"
-         "Usage: reelmesh plan --ranks N [--config FILE] [--section.key value ...]\n\n"
+         "Usage: reelmesh plan --ranks N [--config FILE] [--section.key value ...]\n"
+         "       mpirun -n N reelmesh plan --calibrate FILE\n\n"
          "The options are those of run; prompts and output.path may be missing (the plan\n"
          "is then for one clip with an empty prompt). With an option of [data], [train] or\n"
          "[lora] they are those of train; data.path may be missing. device.threads is 1\n"

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "job/batch_system.hpp"
 #include "job/job.hpp"
 
 namespace reelmesh::app {
@@ -39,10 +40,12 @@ struct PlanOptions {
   std::optional<double> deadline;
   std::optional<int> ranks_per_node;  ///< default: all on one node
   bool json = false;
+  bool of_allocation = false;  ///< ranks are those of the allocation
   /// A machine file to write; of the job then only the device's options are set.
   std::filesystem::path calibrate;
 };
-PlanOptions parse_plan(int argc, const char* const* argv);
+/// allocation: gives ranks, unless they are given.
+PlanOptions parse_plan(int argc, const char* const* argv, const Allocation& allocation = {});
 std::string plan_help();
 
 struct InspectOptions {

@@ -1,3 +1,5 @@
+#include <cstdlib>
+#include <ctime>
 #include <iostream>
 #include <nlohmann/json.hpp>
 
@@ -6,6 +8,7 @@
 #include "base/units.hpp"
 #include "comm/together.hpp"
 #include "commands.hpp"
+#include "job/batch_system.hpp"
 #include "job/calibration.hpp"
 #include "job/comparison.hpp"
 #include "job/describe.hpp"
@@ -148,6 +151,13 @@ int least_ranks(const PlanOptions& options) {
        best->layout);
 }
 
+void warn_of_time_limit(const Allocation& allocation, const Prediction& prediction) {
+  if (!allocation.seconds_left || prediction.high <= *allocation.seconds_left) return;
+  log::warning("the job is predicted to take {} to {}, but {} ends in {}",
+               format_seconds(prediction.low), format_seconds(prediction.high), allocation.source,
+               format_seconds(std::max(0.0, *allocation.seconds_left)));
+}
+
 Status calibrate(const PlanOptions& options) {
   const auto work = [&](const comm::Group& ranks, const Job& job, const ProgramInfo& program,
                         comm::Watchdog*) {
@@ -174,26 +184,43 @@ Status calibrate(const PlanOptions& options) {
 }  // namespace
 
 Status plan_command(int argc, const char* const* argv) {
-  const PlanOptions options = parse_plan(argc, argv);
+  const Allocation allocation =
+      find_allocation([](const char* name) -> const char* { return std::getenv(name); },
+                      static_cast<double>(std::time(nullptr)));
+  PlanOptions options = parse_plan(argc, argv, allocation);
+  if (options.of_allocation && !options.job.threads) options.job.threads = allocation.threads;
   if (!options.calibrate.empty()) return calibrate(options);
   if (log::launch_rank() != first_rank) return Status::ok;  // under mpirun, only one rank prints
   const Job& job = options.job;
   choose_products(job);
   Family::open(job.model)->check_weights(job.train || has_videos(job));
-  require(job.machine != nullptr || (options.ranks.size() == 1 && !options.compare), Status::usage,
+  require(job.machine != nullptr ||
+              (options.ranks.size() == 1 && !options.compare && !options.deadline),
+          Status::usage,
           "device.machine is missing, expected a machine file, as plan --calibrate writes one: "
           "plans are compared by their times");
   if (options.compare) return print_layouts(options);
   if (options.ranks.size() > 1) return print_rank_counts(options);
-  const Conditions conditions =
+  Conditions conditions =
       conditions_of(options, options.deadline ? least_ranks(options) : options.ranks.front());
+  if (options.of_allocation && !conditions.on_gpu) {
+    conditions.node_bytes = allocation.node_bytes.value_or(0);
+  }
   nlohmann::json described;
   std::string text;
   const auto add = [&](const JobPlan& planned, const std::string& clips,
                        const std::vector<BatchOutline>& batches) {
     nlohmann::json own = describe(planned, batches);
     text += fmt::format("{}\n{}", clips, plan_text(own, Detail::ranks));
-    (described.is_null() ? described : described["samples"]) = std::move(own);
+    if (described.is_null()) {
+      const auto prediction = predict(planned, batches);
+      own["sbatch"] = sbatch_line(planned, prediction);
+      text += fmt::format("\nwith Slurm: {}\n", own["sbatch"].get<std::string>());
+      if (prediction) warn_of_time_limit(allocation, *prediction);
+      described = std::move(own);
+    } else {
+      described["samples"] = std::move(own);
+    }
   };
   const auto print = [&] {
     std::cout << (options.json ? described.dump(2) + "\n" : text) << std::flush;

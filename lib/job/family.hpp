@@ -55,6 +55,8 @@ class Family {
   Family(const Family&) = delete;
   Family& operator=(const Family&) = delete;
 
+  /// Of the scripts in jobs/: "cogvideox".
+  virtual const char* name() const = 0;
   virtual const ModelPaths& paths() const = 0;
   /// The weights of a part, the transformer's with its LoRAs. Errors as ModelPaths::open.
   virtual Checkpoint open(ModelPart part) const { return paths().open(part); }

@@ -34,12 +34,11 @@ ClipWorkload clip_workload(std::int64_t frames) {
                                 const LayoutRequest& request) { return mesh_layouts(w, request); },
                   .cost = denoise_cost(100),
                   .whole_step = [] { return WholeStep{}; }};
-  clip.decode = {
-      .latents = {frames, 8, 8},
-      .frames = frames,
-      .group_latents = frames,
-      .group_frames = frames,
-      .cost = [](const DecodeLayout&, int) { return StageMemory{.weights = 10 * mib}; }};
+  clip.decode = {.latents = {frames, 8, 8},
+                 .frames = frames,
+                 .group_latents = frames,
+                 .group_frames = frames,
+                 .cost = [](const DecodeLayout&, int) { return StageMemory{.weights = 10 * mib}; }};
   return clip;
 }
 

@@ -206,6 +206,7 @@ class Toy final : public Family {
   explicit Toy(const ModelPaths& paths)
       : paths_(paths), t5_(T5Config::read(Config::read(paths.text_encoder / "config.json"))) {}
 
+  const char* name() const override { return "toy"; }
   const ModelPaths& paths() const override { return paths_; }
   // Only the text encoder has files.
   std::string weights_hash(const comm::Group&) const override { return "toy"; }

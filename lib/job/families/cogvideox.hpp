@@ -11,6 +11,7 @@ class CogVideoX final : public Family {
   explicit CogVideoX(const ModelPaths& paths) : folder_(CogVideoXFolder::open(paths)) {}
   explicit CogVideoX(CogVideoXFolder folder) : folder_(std::move(folder)) {}
 
+  const char* name() const override { return "cogvideox"; }
   const ModelPaths& paths() const override { return folder_.paths; }
   const T5Config& text_encoder() const override { return folder_.text_encoder; }
   ClipWorkload workload(const Clip& clip, std::int64_t text_tokens) const override;

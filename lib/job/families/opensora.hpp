@@ -12,6 +12,7 @@ class OpenSora final : public Family {
   explicit OpenSora(const ModelPaths& paths) : folder_(OpenSoraFolder::open(paths)) {}
   explicit OpenSora(OpenSoraFolder folder) : folder_(std::move(folder)) {}
 
+  const char* name() const override { return "opensora"; }
   const ModelPaths& paths() const override { return folder_.paths; }
   const T5Config& text_encoder() const override { return folder_.text_encoder; }
   ClipWorkload workload(const Clip& clip, std::int64_t text_tokens) const override;

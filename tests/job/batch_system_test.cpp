@@ -1,0 +1,88 @@
+#include "job/batch_system.hpp"
+
+#include <gtest/gtest.h>
+
+#include <map>
+
+#include "models/reference.hpp"
+
+namespace reelmesh {
+namespace {
+
+Allocation found(const std::map<std::string, std::string>& variables) {
+  return find_allocation(
+      [&](const char* name) -> const char* {
+        const auto entry = variables.find(name);
+        return entry == variables.end() ? nullptr : entry->second.c_str();
+      },
+      1000);
+}
+
+TEST(BatchSystem, ReadsSlurm) {
+  const Allocation of = found({{"SLURM_JOB_ID", "17"},
+                               {"SLURM_NTASKS", "12"},
+                               {"SLURM_JOB_NUM_NODES", "2"},
+                               {"SLURM_CPUS_PER_TASK", "4"},
+                               {"SLURM_MEM_PER_NODE", "65536"},
+                               {"SLURM_JOB_END_TIME", "4600"},
+                               {"OMPI_COMM_WORLD_SIZE", "3"}});
+  EXPECT_EQ(of.source, "Slurm job 17");
+  EXPECT_EQ(of.ranks, 12);
+  EXPECT_EQ(of.ranks_per_node, 6);
+  EXPECT_EQ(of.threads, 4);
+  EXPECT_EQ(of.node_bytes, std::int64_t{64} << 30);
+  EXPECT_EQ(of.seconds_left, 3600.0);
+}
+
+TEST(BatchSystem, ReadsMpirun) {
+  const Allocation of = found({{"OMPI_COMM_WORLD_SIZE", "8"}, {"OMPI_COMM_WORLD_LOCAL_SIZE", "4"}});
+  EXPECT_EQ(of.source, "mpirun");
+  EXPECT_EQ(of.ranks, 8);
+  EXPECT_EQ(of.ranks_per_node, 4);
+  EXPECT_FALSE(of.seconds_left);
+}
+
+TEST(BatchSystem, LeavesOutWhatIsNoNumber) {
+  const Allocation of = found({{"SLURM_JOB_ID", "17"},
+                               {"SLURM_NTASKS", "many"},
+                               {"SLURM_NTASKS_PER_NODE", "8(x2)"},
+                               {"SLURM_MEM_PER_NODE", "-1"}});
+  EXPECT_FALSE(of.ranks);
+  EXPECT_EQ(of.ranks_per_node, 8);
+  EXPECT_FALSE(of.node_bytes);
+  EXPECT_EQ(found({}).source, "");
+}
+
+TEST(BatchSystem, SubmitsThePlannedRanks) {
+  const std::filesystem::path root = test::data_folder() / "cogvideox" / "rotary";
+  Job job;
+  job.model = {.root = root,
+               .transformer = root / "transformer",
+               .vae = root / "vae",
+               .text_encoder = root / "text_encoder",
+               .tokenizer = root / "tokenizer",
+               .scheduler = root / "scheduler"};
+  job.clips.resize(1);
+  job.clips.front().prompt = "rain";
+  job.sample.height = 64;
+  job.sample.width = 64;
+  job.sample.frames = 9;
+  const auto line = [&](std::vector<int> nodes, bool on_gpu,
+                        const std::optional<Prediction>& prediction) {
+    const auto ranks = static_cast<int>(nodes.size());
+    const JobPlan planned =
+        plan_job(job, plan_conditions(job, ranks, 2, std::move(nodes), DType::float32, on_gpu));
+    return sbatch_line(planned, prediction);
+  };
+  EXPECT_EQ(line({0, 0, 1, 1}, false, std::nullopt),
+            "sbatch --nodes=2 --ntasks-per-node=2 --cpus-per-task=2 --mem=1G "
+            "jobs/cogvideox.sbatch");
+  Prediction hours;
+  hours.high = 7200;
+  EXPECT_EQ(line({0, 0, 1}, true, hours),
+            "sbatch --nodes=2 --ntasks-per-node=2 --cpus-per-task=2 --ntasks=3 --gpus-per-node=2 "
+            "--time=02:05:00 jobs/cogvideox.sbatch");
+}
+
+}  // namespace
+}  // namespace reelmesh
