@@ -501,6 +501,10 @@ Conditions plan_conditions(const Job& job, int ranks, int threads, std::vector<i
   machine.ranks = ranks;
   machine.threads = threads;
   machine.node_of = std::move(node_of);
+  const auto kind = [](bool gpu) { return gpu ? "GPUs" : "CPUs"; };
+  require(job.machine == nullptr || job.machine->on_gpu == on_gpu, Status::usage,
+          "device.machine: {} has times of {}, expected those of {}, on which the ranks compute",
+          job.machine_file.string(), kind(!on_gpu), kind(on_gpu));
   machine.times = job.machine;
   machine.program = on_gpu ? program_bytes_on_gpu : program_bytes;
   machine.count_waiting_embeddings = !on_gpu;

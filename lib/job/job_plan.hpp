@@ -23,7 +23,8 @@ struct Conditions {
 };
 
 /// Conditions of `ranks` ranks with the memory limits and speeds that the job gives. node_of: node
-/// of each launched rank. Error(unavailable) naming device.memory-limit or device.speeds if their
+/// of each launched rank. Error(usage) if device.machine is of the other kind of device,
+/// Error(unavailable) naming device.memory-limit or device.speeds if their
 /// number does not match the ranks.
 Conditions plan_conditions(const Job& job, int ranks, int threads, std::vector<int> node_of,
                            DType products, bool on_gpu);
