@@ -108,6 +108,7 @@ double MachineTimes::operation(std::string_view kind, DType dtype, double flops,
     weights += weight;
   }
   const double seconds = work(flops, bytes) / std::exp(sum / weights);
+  if (on_gpu) return seconds;  // whatever threads its rank has
   return seconds * crowding(busy, rank_threads) * threads / rank_threads;
 }
 
