@@ -1,7 +1,6 @@
 #include "job/prediction.hpp"
 
 #include <algorithm>
-#include <cmath>
 #include <nlohmann/json.hpp>
 #include <set>
 
@@ -39,13 +38,7 @@ class Predicted {
       p.idle = task_schedule(planned_, batches_).idle;
     }
     p.job = by_.start + p.load + p.encode + p.make;
-    const bool between_nodes =
-        std::ranges::adjacent_find(planned_.plan.node, std::ranges::not_equal_to()) !=
-        planned_.plan.node.end();
-    require(std::isfinite(p.job), Status::data,
-            "{}: link.{} is missing in section [link], which a job with messages {} needs",
-            by_.file, between_nodes ? "network" : "node",
-            between_nodes ? "between nodes" : "within a node");
+    if (!ends(p.job)) fail_without_link();
     const double error = by_.measured ? error_if_measured : error_if_published;
     p.low = (1 - error) * p.job;
     p.high = (1 + error) * p.job;
@@ -53,6 +46,19 @@ class Predicted {
   }
 
  private:
+  [[noreturn]] void fail_without_link() const {
+    const Plan& plan = planned_.plan;
+    const bool from_host = plan.weights.residence == Residence::host && plan.weights.fetched > 0;
+    const bool between_nodes =
+        std::ranges::adjacent_find(plan.node, std::ranges::not_equal_to()) != plan.node.end();
+    const auto [name, what] =
+        from_host && !by_.host_memory   ? std::pair{"host", "with weights on the host"}
+        : between_nodes && !by_.network ? std::pair{"network", "with messages between nodes"}
+                                        : std::pair{"node", "with messages within a node"};
+    fail(Status::data, "{}: link.{} is missing in section [link], which a job {} needs", by_.file,
+         name, what);
+  }
+
   SizePrediction of_size(const Plan& plan, std::size_t size) const {
     const ClipPlan& clip = plan.sizes[size];
     SizePrediction p;

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <utility>
 
 #include "base/error.hpp"
@@ -54,9 +53,9 @@ class RankTimes final : public TimeModel {
   }
 
  private:
-  // Without the rates of a link, messages take infinitely long; predict() says why.
+  // Without the rates of a link, messages never arrive; predict() says why.
   const Link& link(int rank, int peer) const {
-    static constexpr Link none{std::numeric_limits<double>::infinity(), 1, 0};
+    static constexpr Link none{never, 1, 0};
     const bool near = rank / ranks_.of_node == peer / ranks_.of_node;
     const std::optional<Link>& found = near ? machine_->node : machine_->network;
     return found ? *found : none;

@@ -72,7 +72,7 @@ struct TimedRanks {
 };
 
 /// The time model of these ranks. operation() throws as MachineTimes::operation; exchange() is
-/// infinite if the file lacks the link.
+/// `never` or more if the file lacks the link.
 std::shared_ptr<const TimeModel> time_model(std::shared_ptr<const MachineTimes> machine,
                                             const TimedRanks& ranks);
 

@@ -1,7 +1,6 @@
 #include "plan/step_time.hpp"
 
 #include <algorithm>
-#include <limits>
 
 #include "base/error.hpp"
 #include "plan/fit.hpp"
@@ -16,7 +15,7 @@ const Link& link_of_weights(const Plan& plan, int rank, const MachineTimes& mach
       plan.roles.denoise, [&](const RankRange& range) { return range.contains(rank); });
   const auto nodes = of_range(plan.node, *group);
   const bool near = std::ranges::adjacent_find(nodes, std::ranges::not_equal_to()) == nodes.end();
-  static constexpr Link none{std::numeric_limits<double>::infinity(), 1, 0};
+  static constexpr Link none{never, 1, 0};
   const std::optional<Link>& link = from_host ? machine.host_memory
                                     : near    ? machine.node
                                               : machine.network;

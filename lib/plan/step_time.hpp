@@ -5,8 +5,8 @@
 namespace reelmesh {
 
 /// Of a step of a batch of clips of one size on a rank, with the weights that it fetches. Of a
-/// training: of the clips of a step that it takes part in. Infinite if the
-/// machine's file lacks a link that it needs.
+/// training: of the clips of a step that it takes part in. `never` or more if the machine's file
+/// lacks a link that it needs.
 Elapsed step_time(const Plan& plan, const ClipPlan& size, int rank, const MachineTimes& machine);
 
 /// The same of the slowest of these ranks, for which the others wait. 0 for sizes that are smaller

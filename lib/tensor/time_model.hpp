@@ -30,6 +30,11 @@ struct Elapsed {
   }
 };
 
+/// Seconds that stand for "never": of messages over a link whose rates are not known. Finite, so
+/// that sums and differences of such times are numbers.
+constexpr double never = 1e100;
+inline bool ends(double seconds) { return seconds < 1e-50 * never; }
+
 /// A message between a rank and another of its group.
 struct Transfer {
   int peer = 0;
