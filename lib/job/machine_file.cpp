@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <array>
+#include <set>
 #include <sstream>
 
 #include "base/error.hpp"
@@ -130,11 +131,17 @@ std::vector<std::string> machine_keys() {
 MachineTimes parse_machine(std::span<const Given> values, const std::string& file) {
   MachineTimes machine;
   machine.file = file;
+  std::set<std::string_view> seen;
+  const auto once = [&](const Given& given) {
+    require(seen.insert(given.name).second, Status::usage, "{}: given twice, expected once",
+            given.where);
+  };
   for (const Given& given : values) {
     const std::string_view name = given.name;
     const std::size_t dot = name.find('.');
     const std::string_view of = name.substr(0, dot), key = name.substr(dot + 1);
     if (DTypeTimes* times = section(machine, of)) {
+      if (key.starts_with("load")) once(given);
       if (key == "load") {
         times->load = positive(parse_numbers(given, 1, "bytes/s")[0], given);
       } else if (key == "load-convolutions") {
@@ -143,10 +150,12 @@ MachineTimes parse_machine(std::span<const Given> values, const std::string& fil
         times->operations[std::string(key)].push_back(parse_operation(given));
       }
     } else if (of == "link") {
+      once(given);
       (key == "node"      ? machine.node
        : key == "network" ? machine.network
                           : machine.host_memory) = parse_link(given);
     } else {
+      once(given);
       set_machine(machine, key, given);
     }
   }

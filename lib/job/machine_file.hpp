@@ -12,8 +12,9 @@ namespace reelmesh {
 /// All keys that a machine file may have, as "section.key".
 std::vector<std::string> machine_keys();
 
-/// The machine of these values. file: for messages. Error(usage) for a value that is no positive
-/// number, or lacks some numbers; Error(data) for a file without rates, naming what is missing.
+/// The machine of these values, of which only operations may be repeated. file: for messages.
+/// Error(usage) for a value that is no positive number, lacks some numbers or is given twice;
+/// Error(data) for a file without rates, naming what is missing.
 MachineTimes parse_machine(std::span<const Given> values, const std::string& file);
 
 /// The contents of a machine file.
