@@ -375,6 +375,12 @@ PlanOptions parse_plan(int argc, const char* const* argv, const Allocation& allo
     }
   }
   if (!options.calibrate.empty()) {
+    for (const std::string& own : seen) {
+      require(own == "calibrate", Status::usage,
+              "--{}: is given with --calibrate, expected only device.threads, device.backend and "
+              "device.transport",
+              own);
+    }
     options.job = parse_calibration(of_job, words.operands);
     return options;
   }

@@ -50,9 +50,32 @@ TEST(PlanOptions, TakesThoseOfRunAndItsOwn) {
         plan({"--ranks", "2", "--device-memory", "1GiB", "--device.memory-limit", "2GiB"});
       },
       "given twice");
-  for (const char* option : {"--ranks N", "--ranks-per-node M", "--device-memory SIZES", "--json",
-                             "--device.memory-limit SIZES"}) {
+  for (const char* option :
+       {"--ranks N", "--ranks-per-node M", "--device-memory SIZES", "--json",
+        "--device.memory-limit SIZES", "--calibrate FILE", "--device.machine FILE"}) {
     EXPECT_THAT(plan_help(), HasSubstr(option));
+  }
+}
+
+TEST(PlanOptions, CalibrationTakesOnlyThoseOfTheDevice) {
+  const auto plan = [](std::vector<std::string> words) {
+    words.insert(words.begin(), {"plan", "--calibrate", "node.cfg"});
+    std::vector<const char*> argv;
+    for (const std::string& word : words) argv.push_back(word.c_str());
+    return parse_plan(static_cast<int>(argv.size()), argv.data());
+  };
+  const PlanOptions some = plan({"--device.threads", "3", "--device.backend", "cpu"});
+  EXPECT_EQ(some.calibrate, "node.cfg");
+  EXPECT_EQ(some.job.threads, 3);
+  for (const std::vector<std::string>& words :
+       std::vector<std::vector<std::string>>{{"--ranks", "2"},
+                                             {"--ranks-per-node", "2"},
+                                             {"--json"},
+                                             {"--device-memory", "1GiB"},
+                                             {"--model.path", "m"},
+                                             {"--device.machine", "other.cfg"}}) {
+    reelmesh::test::expect_error(
+        Status::usage, [&] { plan(words); }, words.front(), "is given with --calibrate");
   }
 }
 
