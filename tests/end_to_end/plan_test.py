@@ -1,4 +1,5 @@
-"""`reelmesh plan`, device.memory-limit, and measured memory compared with the plan's prediction."""
+"""`reelmesh plan`, device.memory-limit, measured memory compared with the plan's prediction, and
+predicted times."""
 
 import pathlib
 
@@ -8,8 +9,9 @@ import numpy
 from support import (ERROR, LONG, PROGRAM, DATA, Reference, Scratch, command_of, execute, main,
                      read_clip, result_files, run)
 
-USAGE, UNAVAILABLE = 64, 69
+USAGE, DATA_ERROR, NO_INPUT, UNAVAILABLE = 64, 65, 66, 69
 MIB = 1 << 20
+MACHINE = DATA.parent / "machine.cfg"
 # Predicted memory may be this fraction below or above the measured peak of a rank. Fragmentation is
 # predicted as a tenth of the memory in use, but differs from run to run.
 BELOW, ABOVE = 0.04, 0.15
@@ -187,6 +189,148 @@ class TrainingTest(PlanCase):
         planned = self.planned(options, "--ranks", 2)
         self.assertNotEqual(planned["weights"]["residence"], "replicated")
         self.assertEqual(self.train(options, 2).status, 0)
+
+
+    def test_times_are_predicted_and_measured(self):
+        options = self.options(device__machine=MACHINE)
+        outcome = self.train(options, 1)
+        self.assertEqual(outcome.status, 0, outcome)
+        planned = self.planned(options, "--ranks", 1)["predicted"]
+        self.assertGreater(planned["make_seconds"], 0)
+        step = planned["sizes"][0]["step_seconds"]
+        self.assertAlmostEqual(planned["make_seconds"], 2 * step, delta=1e-9 * step)
+        with h5py.File(options["output.path"] / "job.h5") as file:
+            predicted = file.attrs["predicted_seconds"]
+            self.assertGreater(file.attrs["measured_seconds"], 0)
+        self.assertAlmostEqual(predicted, planned["job_seconds"], delta=0.02 * predicted)
+
+
+class TimesTest(PlanCase):
+    """Times that are predicted with a machine file."""
+
+    def machine(self, old="", new=""):
+        """A copy of the machine file with this change."""
+        text = MACHINE.read_text()
+        self.assertIn(old, text)
+        path = self.folder / "machine.cfg"
+        path.write_text(text.replace(old, new, 1))
+        return path
+
+    def line_of(self, beginning):
+        """The number of the first line of the machine file that begins so."""
+        lines = MACHINE.read_text().splitlines()
+        return 1 + next(i for i, line in enumerate(lines) if line.startswith(beginning.strip()))
+
+    def test_plan_has_the_documented_keys(self):
+        options = self.tiny(device__machine=MACHINE)
+        planned = self.planned(options, "--ranks", 2)
+        predicted = planned["predicted"]
+        self.assertEqual(set(predicted), {"machine", "measured", "job_seconds", "job_seconds_low",
+                                          "job_seconds_high", "load_seconds", "encode_seconds",
+                                          "make_seconds", "idle", "sizes"})
+        self.assertEqual((predicted["machine"], predicted["measured"]), ("test machine", False))
+        self.assertGreater(predicted["job_seconds_high"], predicted["job_seconds"])
+        self.assertLess(predicted["job_seconds_low"], predicted["job_seconds"])
+        parts = [predicted[f"{name}_seconds"] for name in ("load", "encode", "make")]
+        self.assertGreater(min(parts), 0)
+        start = 0.25
+        self.assertAlmostEqual(predicted["job_seconds"], start + sum(parts), delta=1e-9)
+        [size] = predicted["sizes"]
+        self.assertEqual(set(size), {"size", "encode_seconds", "input_seconds", "step_seconds",
+                                     "step_parts", "decode_seconds"})
+        clip = planned["clip"]
+        self.assertEqual(size["size"], "x".join(str(clip[name])
+                                                for name in ("frames", "height", "width")))
+        for name in ("encode", "step", "decode"):
+            self.assertGreater(size[f"{name}_seconds"], 0)
+        self.assertEqual(size["input_seconds"], 0)
+        self.assertAlmostEqual(sum(size["step_parts"].values()), size["step_seconds"], delta=1e-12)
+        self.assertIn("predicted time: ", planned["description"])
+        self.assertIn("by the times of test machine, which were not measured",
+                      planned["description"])
+        self.assertNotIn("predicted", self.planned(self.tiny(), "--ranks", 2))
+
+    def test_times_follow_the_machine(self):
+        def predicted(machine, ranks=1, *own, **more):
+            options = self.tiny(device__machine=machine, **more)
+            return self.planned(options, "--ranks", ranks, *own)["predicted"]
+        before = predicted(MACHINE)
+        later = predicted(self.machine("start = 0.25", "start = 100.25"))
+        self.assertAlmostEqual(later["job_seconds"], before["job_seconds"] + 100, delta=1e-6)
+        slow = predicted(self.machine("convolution = 1e7 2e5 4e-4", "convolution = 1e7 2e5 4e-3"))
+        self.assertGreater(slow["sizes"][0]["decode_seconds"],
+                           2 * before["sizes"][0]["decode_seconds"])
+        self.assertEqual(slow["sizes"][0]["step_seconds"], before["sizes"][0]["step_seconds"])
+        # Messages between nodes wait for the network.
+        network = self.machine("network = 2e-5 1e9", "network = 0.5 1e9")
+        for own, waits in (((), False), (("--ranks-per-node", 1), True)):
+            found = predicted(network, 2, *own, parallel__replicas=1)["sizes"][0]
+            self.assertEqual(found["step_parts"]["network"] >= 0.5, waits, (own, found))
+
+    def test_run_predicts_what_plan_predicts_and_measures(self):
+        options = self.tiny(device__machine=MACHINE)
+        for ranks in (1, 2) if LONG else (1,):
+            options["output.path"] = self.folder / f"output_{ranks}"
+            outcome = run(options, ranks)
+            self.assertEqual(outcome.status, 0, outcome)
+            self.assertIn("predicted time: ", outcome.errors + outcome.output)
+            planned = self.planned(options, "--ranks", ranks)["predicted"]["job_seconds"]
+            with h5py.File(options["output.path"] / "job.h5") as file:
+                predicted = file.attrs["predicted_seconds"]
+                measured = file.attrs["measured_seconds"]
+            self.assertAlmostEqual(predicted, planned, delta=0.02 * planned)
+            self.assertGreater(measured, 0)
+            self.assertLess(measured, outcome.seconds + 1)
+
+    def test_without_a_machine_the_time_is_measured(self):
+        options = self.tiny()
+        self.make(options)
+        with h5py.File(options["output.path"] / "job.h5") as file:
+            self.assertNotIn("predicted_seconds", file.attrs)
+            self.assertGreater(file.attrs["measured_seconds"], 0)
+
+    def test_refuses_a_machine_file_without_times(self):
+        for old, new, status, *told in (
+                ("load = 8e8", "load = 0", USAGE, ":{}: float32.load: ", "more than 0"),
+                ("product = 2e6 1e5 4e-5", "product = 2e6 1e5 0", USAGE,
+                 ":{}: float32.product: ", "more than 0"),
+                ("product = 2e6 1e5 4e-5", "product = 2e6 1e5", USAGE,
+                 ":{}: float32.product: ", "expected FLOPs, bytes and seconds"),
+                ("cores = 4", "cores = 4\ncores = 8", USAGE, "machine.cores: ", "given twice"),
+                ("disk = 1e9", "disc = 1e9", USAGE, ":{}: unknown key machine.disc",
+                 "did you mean machine.disk?"),
+                ("[float32-shared]", "[float32-share]", USAGE, ":{}: unknown section",
+                 "did you mean [float32-shared]?"),
+                ("write = 2e8\n", "", DATA_ERROR, "write is missing in section [machine]")):
+            path = self.machine(old, new)
+            options = self.tiny(device__machine=path)
+            told = [one.format(self.line_of(old)) for one in told]
+            with self.subTest(new):
+                self.refused(self.plan(options, "--ranks", 1), status, path, *told)
+        self.refused(run(options), status, path, *told)
+        self.assertFalse((self.folder / "output").exists())
+
+    def test_refuses_a_machine_without_what_the_job_needs(self):
+        options = self.tiny(device__machine=MACHINE, numerics__dtype="bfloat16")
+        self.assertEqual(self.plan(options, "--ranks", 2).status, 0)
+        path = self.machine("network = 2e-5 1e9 0.25\n")
+        options = self.tiny(device__machine=path, parallel__replicas=1)
+        self.refused(self.plan(options, "--ranks", 2, "--ranks-per-node", 1), DATA_ERROR, path,
+                     "link.network is missing")
+        self.assertEqual(self.plan(options, "--ranks", 2).status, 0)
+
+    def test_refuses_a_machine_file_that_cannot_be_read(self):
+        path = self.folder / "none.cfg"
+        self.refused(self.plan(self.tiny(device__machine=path), "--ranks", 1), NO_INPUT,
+                     "device.machine: ", path, "not found")
+
+    def test_calibrate_takes_options_of_the_device_only(self):
+        file = self.folder / "node.cfg"
+        for words in (["--ranks", "2"], ["--json"], ["--sample.steps", "2"], ["now"]):
+            with self.subTest(words):
+                self.refused(execute([PROGRAM, "plan", "--calibrate", file, *words]), USAGE,
+                             "--calibrate" if words == ["now"] else words[0])
+        self.assertFalse(file.exists())
 
 
 class LimitTest(PlanCase):
