@@ -166,6 +166,32 @@ class Numbers(Report):
         self.assertIn("The job has not ended by itself", page)
         self.assertIn("What the ranks did", page)
 
+    def test_a_predicted_time_beside_the_measured_one(self):
+        for predicted, measured, error, words in (
+                (95.0, 100.0, -5, "predicted 95 s, measured 100 s, error −5.0 %"),
+                (150.0, 120.0, 25, "predicted 2 min 30 s, measured 2 min 00 s, error +25 %"),
+                (50.0, 50.0, 0, "predicted 50 s, measured 50 s, error 0.0 %")):
+            self.job(predicted_seconds=predicted, measured_seconds=measured)
+            with self.subTest(words):
+                found = self.numbers()["job"]["prediction"]
+                self.assertEqual(found["predicted_seconds"], predicted)
+                self.assertEqual(found["measured_seconds"], measured)
+                self.assertAlmostEqual(found["error_percent"], error)
+                self.assertIn("  plan    " + words + "\n", self.expect(0, self.out, "--text"))
+                told, error = words.removeprefix("predicted ").split(", measured ")
+                self.assertIn(f"<dd>{told}</dd><dt>predicted; measured {error}</dt>", self.page())
+
+    def test_no_predicted_time(self):
+        for attributes in ({}, {"predicted_seconds": 9.0}, {"measured_seconds": 9.0},
+                           {"predicted_seconds": 9.0, "measured_seconds": 0.0},
+                           {"predicted_seconds": np.nan, "measured_seconds": 9.0},
+                           {"predicted_seconds": "soon", "measured_seconds": 9.0}):
+            self.job(**attributes)
+            with self.subTest(attributes):
+                self.assertIsNone(self.numbers()["job"]["prediction"])
+                self.assertNotIn("predicted", self.expect(0, self.out, "--text"))
+                self.assertNotIn("predicted;", self.page())
+
     def test_the_schema_describes_every_number(self):
         try:
             import jsonschema
@@ -175,6 +201,8 @@ class Numbers(Report):
         support.write_job(self.out, 3, 2, 500, states={1: ("failed", "why")})
         jsonschema.validate(self.numbers(), schema)
         (self.out / "trace.h5").unlink()
+        jsonschema.validate(self.numbers(), schema)
+        self.job(predicted_seconds=9.0, measured_seconds=10.0)
         jsonschema.validate(self.numbers(), schema)
         self.job(0, [], status="complete")
         jsonschema.validate(self.numbers(), schema)

@@ -5,7 +5,7 @@ from ..span_names import LANES, lanes
 from . import memory
 from .training_words import in_words
 from .units import (not_complete, number, percent, plural, provenance_in_words, rate, seconds,
-                    size)
+                    signed_percent, size)
 
 WIDE = 100
 MAX_CLIPS, MAX_LINES = 40, 64  # rows of a table; beyond, a line says how many are left out
@@ -88,11 +88,18 @@ def _head(numbers):
         f"  size    {', '.join(job['sizes'][:4]) or '–'} (frames × height × width)"]
     lines = [f"{job['folder']}: {job['status']}", "", *made,
              f"  time    {seconds(job['wall_seconds'])}, started {job['start']}",
+             *_prediction(job["prediction"]),
              f"  ranks   {machine}" + (f", {', '.join(job['devices'])}" if job["devices"] else ""),
              f"  model   {job['model']}", f"  reelmesh {job['version']}"]
     if numbers["trace"] and not numbers["trace"]["complete"]:
         lines.append("  The trace has what was written before the job ended.")
     return "\n".join(lines) + _now(job["now"])
+
+
+def _prediction(found):
+    return [] if found is None else [
+        f"  plan    predicted {seconds(found['predicted_seconds'])}, measured "
+        f"{seconds(found['measured_seconds'])}, error {signed_percent(found['error_percent'])}"]
 
 
 def _now(now):

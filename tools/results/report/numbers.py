@@ -1,6 +1,8 @@
 """The numbers that the page, the text and --json show. schema.json describes each of them."""
 import collections
 import datetime
+import math
+import numbers
 
 import numpy as np
 
@@ -28,7 +30,8 @@ def _job(job, trace, extent):
     devices = sorted({row["device"] for row in trace.rank_rows()}) if trace else []
     return {"folder": str(job.folder.resolve()), "status": job.status,
             "start": found.get("start", ""), "end": found.get("end", ""),
-            "wall_seconds": _wall(found, job, extent), "version": found.get("version", ""),
+            "wall_seconds": _wall(found, job, extent), "prediction": _prediction(found),
+            "version": found.get("version", ""),
             "model": job.index.provenance.get("model_path") or job.options.get("model.path", ""),
             "ranks": len(trace.ranks) if trace else len(hosts),
             "hosts": list(dict.fromkeys(hosts)), "devices": devices,
@@ -50,6 +53,16 @@ def _wall(found, job, extent):
     except (KeyError, ValueError, TypeError):
         pass
     return extent.length / 1e9 if extent else None
+
+
+def _prediction(found):
+    """Seconds of the job as predicted and as measured; None if one of them is not known."""
+    predicted, measured = (found.get(f"{name}_seconds") for name in ("predicted", "measured"))
+    if not all(isinstance(one, numbers.Real) and math.isfinite(one) and one > 0
+               for one in (predicted, measured)):
+        return None
+    return {"predicted_seconds": float(predicted), "measured_seconds": float(measured),
+            "error_percent": 100 * (float(predicted) / float(measured) - 1)}
 
 
 def size_of(clip):

@@ -8,7 +8,8 @@ import string
 from ..span_names import lanes
 from . import clip_cards, colours, timeline, trace_parts, training_parts
 from .markup import section, table, text
-from .units import not_complete, number, percent, plain, plural, provenance_in_words, seconds
+from .units import (not_complete, number, percent, plain, plural, provenance_in_words, seconds,
+                    signed_percent)
 
 HERE = pathlib.Path(__file__).resolve().parent
 STATUS = {"complete": ("good", "complete"), "running": ("busy", "running"),
@@ -71,6 +72,10 @@ def _head(numbers):
                  f'{"rank" if job["ranks"] == 1 else "ranks"} on '
                  + plural(len(job["hosts"]), "host")
                  + (f', {text(", ".join(job["devices"]))}' if job["devices"] else ""))]
+    if prediction := job["prediction"]:
+        figures.append((seconds(prediction["predicted_seconds"]),
+                        f'predicted; measured {seconds(prediction["measured_seconds"])}, '
+                        f'error {signed_percent(prediction["error_percent"])}'))
     if not training:
         figures.append((text(job["sizes"][0]) if job["sizes"] else "–",
                         "frames × height × width" + (f', and {len(job["sizes"]) - 1} more sizes'

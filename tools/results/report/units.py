@@ -41,6 +41,12 @@ def percent(value):
     return f"{value * 100:.1f} %" if value < 0.0995 else f"{value * 100:.0f} %"
 
 
+def signed_percent(value):
+    """A difference in percent: '+3.2 %', '−12 %'."""
+    shown = f"{abs(value):.1f}" if abs(value) < 9.95 else f"{abs(value):.0f}"
+    return f"{'' if float(shown) == 0 else '+' if value > 0 else '−'}{shown} %"
+
+
 def plain(value):
     """A pure number: '0.0123', '1.0e-4', '1 234'; '–' for None."""
     if value is None:
