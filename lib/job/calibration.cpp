@@ -398,6 +398,8 @@ Neighbours neighbours(const std::vector<int>& node_of, int count_of_node, int ra
   const auto shift = [](std::size_t i, std::size_t by, std::size_t count) {
     return (i + count + by) % count;
   };
+  const std::size_t fewest =
+      std::ranges::min(nodes, {}, [](const auto& ranks) { return ranks.size(); }).size();
   for (std::size_t n = 0; n < nodes.size(); ++n) {
     const auto found = std::ranges::find(nodes[n], rank);
     if (found == nodes[n].end()) continue;
@@ -410,7 +412,7 @@ Neighbours neighbours(const std::vector<int>& node_of, int count_of_node, int ra
     if (nodes.size() < 2) return {};
     const auto& after = nodes[shift(n, 1, nodes.size())];
     const auto& before = nodes[shift(n, nodes.size() - 1, nodes.size())];
-    if (place >= std::min(after.size(), before.size())) return {};
+    if (place >= fewest) return {};  // so that every rank that sends is also received from
     return {after[place], before[place]};
   }
   return {};
