@@ -40,6 +40,8 @@ JobRecord record() {
   r.hosts = {"node-1", "nœud-02"};
   r.start = "2026-01-31T12:00:00Z";
   r.end = "2026-01-31T12:34:56Z";
+  r.predicted_seconds = 2000.5;
+  r.measured_seconds = 2096.25;
   r.status = "failed";
   r.clips = {clip({ClipState::complete, {}}, "one", 0),
              clip({ClipState::complete, {}}, "zwei größe", 1),

@@ -25,6 +25,8 @@ ATTRIBUTES = {
     "plan_json": '{"ranks": 1}',
     "start": "2026-01-31T12:00:00Z",
     "end": "2026-01-31T12:34:56Z",
+    "predicted_seconds": 2000.5,
+    "measured_seconds": 2096.25,
     "status": "failed",
     "hosts": ["node-1", "nœud-02"],
 }
