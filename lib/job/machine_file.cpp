@@ -27,7 +27,8 @@ constexpr const char* backward = "attention_backward";  // only trainings need i
 constexpr std::array<DType, 3> dtypes{DType::float32, DType::bfloat16, DType::float16};
 constexpr const char* shared_suffix = "-shared";
 
-constexpr double most = 1e30;
+// Limits of numbers, so that rates and what follows from them are finite.
+constexpr double smallest = 1e-30, most = 1e30;
 
 std::vector<double> parse_numbers(const Given& given, std::size_t count, const char* expected) {
   std::vector<double> numbers;
@@ -41,8 +42,8 @@ std::vector<double> parse_numbers(const Given& given, std::size_t count, const c
 }
 
 double positive(double number, const Given& given) {
-  require(number > 0, Status::usage, "{}: found '{}', expected more than 0", given.where,
-          given.value);
+  require(number >= smallest, Status::usage, "{}: found '{}', expected more than 0, at least {}",
+          given.where, given.value, smallest);
   return number;
 }
 

@@ -176,6 +176,7 @@ TEST(MachineFile, RefusesNumbersThatAreNoTimes) {
   };
   refused("float32", "product", "1e9 1e6 0", "1e9 1e6 0", "more than 0");
   refused("float32", "product", "1e9 1e6 -1", "-1");
+  refused("float32", "product", "1e9 1e6 1e-300", "at least 1e-30");
   refused("float32", "product", "1e9 0 1", "more than 0");
   refused("float32", "product", "-1 1e6 1", "-1");
   refused("float32", "product", "1e9 1e6", "'1e9 1e6'", "expected FLOPs, bytes and seconds");
