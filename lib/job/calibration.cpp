@@ -88,7 +88,7 @@ class Operations {
   }
 
   void product(std::int64_t rows, std::int64_t in, std::int64_t out, ops::Activation activation) {
-    all_.push_back({"product", [=, this] {
+    all_.push_back({trace::spans::product.name, [=, this] {
                       const Tensor weight = some({out, in}, 0.05F), bias = some({out});
                       return in_turn<ops::Linear>(
                           weight.bytes(), [&] { return ops::Linear(weight, bias, Numerics{}); },
@@ -123,7 +123,7 @@ class Operations {
           {1536, 2, 15, 64},
           {4096, 1, 8, 64}}) {
       const std::int64_t block = ops::Attention::block_keys, first = tokens * 2 / 3 / block * block;
-      all_.push_back({"attention", [=, this] {
+      all_.push_back({trace::spans::attention.name, [=, this] {
                         const Tensor q = some({tokens, batch, heads, channels});
                         const Tensor kv = some({tokens, batch, 2, heads, channels});
                         return [=] {
@@ -136,7 +136,7 @@ class Operations {
     }
     for (const auto& [tokens, batch, heads, channels] :
          {std::array<std::int64_t, 4>{64, 8, 16, 72}, {640, 1, 8, 64}, {1500, 1, 4, 64}}) {
-      all_.push_back({"attention_backward", [=, this] {
+      all_.push_back({trace::spans::attention_backward.name, [=, this] {
                         const Tensor q = some({tokens, batch, heads, channels});
                         const Tensor k = some(q.shape()), v = some(q.shape());
                         const ops::AttentionForward forward =
@@ -151,7 +151,7 @@ class Operations {
                    std::int64_t kernel, std::int64_t rows, std::int64_t columns) {
     constexpr std::int64_t frames = 2;
     all_.push_back(
-        {"convolution", [=, this] {
+        {trace::spans::convolution.name, [=, this] {
            const std::int64_t border = kernel / 2;
            const Tensor weight = some({out, in, frames_of_kernel, kernel, kernel}, 0.02F);
            const Tensor bias = some({out});
@@ -182,7 +182,7 @@ class Operations {
   void norms() {
     for (const std::int64_t tokens :
          {std::int64_t{32}, std::int64_t{256}, std::int64_t{2048}, std::int64_t{8192}}) {
-      all_.push_back({"norm", [=, this] {
+      all_.push_back({trace::spans::norm.name, [=, this] {
                         constexpr std::int64_t channels = 1920;
                         const Shape shape{tokens, 2, channels};
                         const ops::Modulation modulation{some({1, 6 * channels}), 0, 1, {}};
@@ -191,7 +191,7 @@ class Operations {
                           ops::modulated_layer_norm(x, w, w, 1e-5F, modulation, out);
                         };
                       }});
-      all_.push_back({"norm", [=, this] {
+      all_.push_back({trace::spans::norm.name, [=, this] {
                         constexpr std::int64_t channels = 64;
                         const Tensor table = floats({tokens, channels}), w = floats({channels});
                         return [=, q = some({tokens, 2, 1, 30, channels})]() mutable {
@@ -200,7 +200,7 @@ class Operations {
                       }});
     }
     all_.push_back(
-        {"norm", [this] {
+        {trace::spans::norm.name, [this] {
            return [x = some({226, 1, 4096}), w = some({4096})] { ops::rms_norm(x, w, 1e-6F); };
          }});
   }

@@ -7,6 +7,7 @@
 #include <sstream>
 
 #include "base/error.hpp"
+#include "base/span_names.hpp"
 
 namespace reelmesh {
 namespace {
@@ -16,14 +17,15 @@ struct Kind {
   const char* name;
   const char* remark;
 };
-constexpr std::array<Kind, 7> kinds{{{"product", "matrix products"},
-                                     {"attention", "attention"},
-                                     {"convolution", "convolutions"},
-                                     {"norm", "norms of rows, with what is computed beside them"},
-                                     {"group_norm", "norms of images"},
-                                     {"group_sums", "sums for norms of images"},
-                                     {"copy", "copies and sums"}}};
-constexpr const char* backward = "attention_backward";  // only trainings need it
+constexpr std::array<Kind, 7> kinds{
+    {{trace::spans::product.name, "matrix products"},
+     {trace::spans::attention.name, "attention of tokens"},
+     {trace::spans::convolution.name, "convolutions"},
+     {trace::spans::norm.name, "norms of rows, with what is computed beside them"},
+     {"group_norm", "norms of images"},
+     {"group_sums", "sums for norms of images"},
+     {"copy", "copies and sums"}}};
+constexpr const char* backward = trace::spans::attention_backward.name;  // only trainings need it
 constexpr std::array<DType, 3> dtypes{DType::float32, DType::bfloat16, DType::float16};
 constexpr const char* shared_suffix = "-shared";
 

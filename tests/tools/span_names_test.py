@@ -27,6 +27,7 @@ OTHER_MEANINGS = {
     "lib/ops/cuda/norm.cu": {"norm"},  # a kernel
     "lib/job/families/opensora.cpp": {"guidance"},  # a setting
     "lib/job/describe.cpp": {"decode", "encode"},  # roles and memory in the description of a plan
+    "lib/job/machine_file.cpp": {"load", "write"},  # keys of machine files
     "lib/plan/describe.cpp": {"decode", "weights"},
     "lib/plan/plan_text.cpp": {"decode", "encode", "weights"},
     "lib/plan/roles.cpp": {"decode"},
