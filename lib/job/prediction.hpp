@@ -15,7 +15,7 @@ struct SizePrediction {
 };
 
 struct Prediction {
-  std::string machine;       ///< name and source
+  std::string machine;       ///< its name
   bool measured = false;     ///< whether the machine's times are
   double load = 0;           ///< seconds of loading of all parts
   double encode = 0;         ///< of all texts and inputs
@@ -27,8 +27,8 @@ struct Prediction {
 };
 
 /// The times of these batches, or of the steps of a training; none if the machine's are not known.
-/// Not predicted: hashing of weights that were not hashed before, reading of weights that are not
-/// in memory, saving for a restart. Error(data) as MachineTimes::operation.
+/// Not predicted: hashing of weights that were not hashed before, saving for a restart. Error(data)
+/// as MachineTimes::operation, and naming a link that the job needs and the machine lacks.
 std::optional<Prediction> predict(const JobPlan& planned, const std::vector<BatchOutline>& batches);
 
 /// As `predicted` of plan --json.
