@@ -17,7 +17,7 @@ TEST(PlanOptions, TakesThoseOfRunAndItsOwn) {
   };
   const PlanOptions some = plan({"--ranks", "8", "--json", "--ranks-per-node=4", "--sample.steps",
                                  "7", "--device-memory", "80GiB", "--prompt.text", "cat"});
-  EXPECT_EQ(some.ranks, 8);
+  EXPECT_EQ(some.ranks, std::vector{8});
   EXPECT_EQ(some.ranks_per_node, 4);
   EXPECT_TRUE(some.json);
   EXPECT_EQ(some.job.sample.steps, 7);
@@ -25,10 +25,24 @@ TEST(PlanOptions, TakesThoseOfRunAndItsOwn) {
   EXPECT_EQ(some.job.memory_limits, (std::vector<std::int64_t>{std::int64_t{80} << 30}));
   // Only ranks and model are required; defaults: one clip, one node, no limits.
   const PlanOptions least = plan({"--ranks", "3"});
-  EXPECT_EQ(least.ranks_per_node, 3);
+  EXPECT_FALSE(least.ranks_per_node.has_value()) << "all on one node";
+  EXPECT_FALSE(least.deadline.has_value());
+  EXPECT_FALSE(least.compare);
   EXPECT_FALSE(least.json);
   EXPECT_EQ(least.job.clips.size(), 1U);
   EXPECT_TRUE(least.job.memory_limits.empty());
+  // Several numbers of ranks, a comparison, a deadline, ranks of the launcher.
+  EXPECT_EQ(plan({"--ranks", "1,2,8"}).ranks, (std::vector{1, 2, 8}));
+  EXPECT_TRUE(plan({"--ranks", "4", "--compare"}).compare);
+  EXPECT_EQ(plan({"--deadline", "2h"}).deadline, 7200.0);
+  Allocation allocation;
+  allocation.ranks = 6;
+  allocation.ranks_per_node = 3;
+  const std::vector<const char*> launched{"plan", "--model.path", "m"};
+  const PlanOptions of_slurm = parse_plan(3, launched.data(), allocation);
+  EXPECT_TRUE(of_slurm.of_allocation);
+  EXPECT_EQ(of_slurm.ranks, std::vector{6});
+  EXPECT_EQ(of_slurm.ranks_per_node, 3);
   using reelmesh::test::expect_error;
   expect_error(
       Status::usage, [&] { plan({}); }, "--ranks is missing");
@@ -50,9 +64,9 @@ TEST(PlanOptions, TakesThoseOfRunAndItsOwn) {
         plan({"--ranks", "2", "--device-memory", "1GiB", "--device.memory-limit", "2GiB"});
       },
       "given twice");
-  for (const char* option :
-       {"--ranks N", "--ranks-per-node M", "--device-memory SIZES", "--json",
-        "--device.memory-limit SIZES", "--calibrate FILE", "--device.machine FILE"}) {
+  for (const char* option : {"--ranks N", "--ranks-per-node M", "--device-memory SIZES", "--json",
+                             "--device.memory-limit SIZES", "--calibrate FILE", "--compare",
+                             "--deadline TIME", "--device.machine FILE"}) {
     EXPECT_THAT(plan_help(), HasSubstr(option));
   }
 }

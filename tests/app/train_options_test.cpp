@@ -24,7 +24,8 @@ auto call(Parse&& parse, std::vector<std::string> words) {
 Job parse(std::vector<std::string> words) { return call(parse_train, std::move(words)); }
 PlanOptions plan(std::vector<std::string> words) {
   words.insert(words.end(), {"--model.path", "m", "--ranks", "2"});
-  return call(parse_plan, std::move(words));
+  return call([](int argc, const char* const* argv) { return parse_plan(argc, argv); },
+              std::move(words));
 }
 // With the required options before those of the test.
 Job parse_more(std::vector<std::string> words) {
