@@ -134,9 +134,18 @@ std::vector<ComparedPlan> compare_plans(JobPlan& planned, const Job& job,
                                         const Conditions& conditions) {
   const std::vector<BatchOutline> batches = form_batches(planned.clips, planned.kinds, job.batch);
   std::vector<ComparedPlan> plans;
+  std::string unknown;
   const auto try_all = [&](const std::vector<ParallelRequest>& requests) {
     for_each_plan(planned, job, conditions, requests, [&](const ParallelRequest& request) {
-      ComparedPlan found = in_short(planned, batches);
+      std::optional<ComparedPlan> predicted;
+      try {
+        predicted = in_short(planned, batches);
+      } catch (const Error& error) {
+        if (error.status() != Status::data) throw;
+        unknown = error.what();  // the machine file lacks what this plan needs: a link
+        return;
+      }
+      ComparedPlan& found = *predicted;
       found.request = request;
       const bool known = std::ranges::any_of(
           plans, [&](const ComparedPlan& other) { return same_layout(found, other); });
@@ -146,6 +155,7 @@ std::vector<ComparedPlan> compare_plans(JobPlan& planned, const Job& job,
                              [](const ComparedPlan& plan) { return plan.prediction.job; });
   };
   try_all(open_requests(job.parallel, conditions.machine.ranks, batches.size()));
+  require(!plans.empty() || unknown.empty(), Status::data, "{}", unknown);
   require(!plans.empty(), Status::unavailable, "no layout of {} ranks fits",
           conditions.machine.ranks);
   if (job.parallel.weights == WeightsChoice::automatic) {

@@ -24,7 +24,8 @@ struct ComparedPlan {
 ComparedPlan in_short(const JobPlan& planned, const std::vector<BatchOutline>& batches);
 
 /// The plans that the job's options leave open and that fit, the fastest first: replicas, meshes,
-/// split mode, and for the fastest of them the places of weights. Leaves one of them in `planned`.
+/// split mode, and for the fastest of them the places of weights. Plans whose times the machine
+/// file does not give, as it lacks a link, are left out. Leaves one of them in `planned`.
 /// Error(usage) without device.machine; errors as predict().
 std::vector<ComparedPlan> compare_plans(JobPlan& planned, const Job& job,
                                         const Conditions& conditions);

@@ -350,14 +350,19 @@ double busiest(const Plan& plan, const ClipPlan& size, const RankRange& range,
   return most;
 }
 
-// Seconds of decoding and writing a clip, on the slowest rank. 0 for a size that is not run.
-double seconds_after_steps(const ClipPlan& size, const VideoSize& video,
-                           const MachineTimes& machine) {
+// Of a clip, on the slowest rank. 0 for a size that is not run.
+double seconds_of_decode(const ClipPlan& size) {
   double decode = 0;
   for (const ClipPlan::OfRank& rank : size.ranks) {
     decode = std::max(decode, rank.decode_time.total());
   }
-  return decode +
+  return decode;
+}
+
+// Seconds of decoding and writing a clip.
+double seconds_after_steps(const ClipPlan& size, const VideoSize& video,
+                           const MachineTimes& machine) {
+  return seconds_of_decode(size) +
          static_cast<double>(3 * video.frames * video.height * video.width) / machine.write;
 }
 
@@ -370,6 +375,7 @@ TaskCost task_cost(const Plan& plan, const JobPlan& planned,
   // Costs of a step of one clip of each size, in a batch, on each replica; and of what follows.
   std::vector<std::vector<double>> costs;
   std::vector<double> after;
+  double decode_of_first = 0;
   for (std::size_t i = 0; i < plan.sizes.size(); ++i) {
     const ClipPlan& size = plan.sizes[i];
     std::vector<double>& row = costs.emplace_back(replicas, 0.0);
@@ -377,9 +383,16 @@ TaskCost task_cost(const Plan& plan, const JobPlan& planned,
       row[replica] = busiest(plan, size, plan.roles.denoise[replica], machine) /
                      static_cast<double>(size.workload.clips);
     }
-    after.push_back(machine != nullptr && plan.roles.mode == Mode::phased
-                        ? seconds_after_steps(size, planned.formats[i].size, *machine)
-                        : 0);
+    double following = 0;
+    if (machine != nullptr && plan.roles.mode == Mode::phased) {
+      following = seconds_after_steps(size, planned.formats[i].size, *machine);
+      if (size.ranks.empty()) {  // as the first, in proportion to their steps
+        const double step_of_first = costs.front().front();
+        following += row.front() / std::max(step_of_first, 1e-12) * decode_of_first;
+      }
+      if (i == 0) decode_of_first = seconds_of_decode(size);
+    }
+    after.push_back(following);
   }
   return [costs = std::move(costs), after = std::move(after), formats = formats_of_kinds(planned),
           &kinds = planned.kinds, &batches](std::size_t batch, std::size_t replica) {

@@ -26,6 +26,7 @@ SOURCE = TOOLS.parent
 OTHER_MEANINGS = {
     "lib/ops/cuda/norm.cu": {"norm"},  # a kernel
     "lib/job/families/opensora.cpp": {"guidance"},  # a setting
+    "lib/job/comparison.cpp": {"decode", "weights"},  # columns, and options
     "lib/job/describe.cpp": {"decode", "encode"},  # roles and memory in the description of a plan
     "lib/job/machine_file.cpp": {"load", "write"},  # keys of machine files
     "lib/plan/describe.cpp": {"decode", "weights"},
