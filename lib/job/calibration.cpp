@@ -4,6 +4,9 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
 #include <ctime>
 #include <numeric>
 #include <set>
@@ -298,27 +301,32 @@ class Clock {
   bool takes_part_;
 };
 
-// A checkpoint of some matrices in bfloat16, written for the measurement, which all ranks read.
+// A checkpoint of some matrices in bfloat16 for the measurement, which all ranks read. In a new
+// folder, of which only what was written is removed.
 class WeightFile {
  public:
-  explicit WeightFile(const std::filesystem::path& folder)
-      : folder_(folder / ".reelmesh-calibrate") {}
+  // Collective. Error(cannot_create), Error(io).
+  WeightFile(const comm::Group& world, const std::filesystem::path& in) {
+    comm::run_on_first_rank(world, [&] {
+      std::string name = (in / "reelmesh-calibrate-XXXXXX").string();
+      require(::mkdtemp(name.data()) != nullptr, Status::cannot_create,
+              "{}: cannot make a folder for the measurement: {}", in.string(),
+              std::strerror(errno));
+      folder_ = name;
+      made_ = true;
+      write();
+    });
+    folder_ = world.broadcast(folder_.string(), 0);
+  }
   ~WeightFile() {
+    if (!made_) return;
     std::error_code ignored;
-    std::filesystem::remove_all(folder_, ignored);
+    std::filesystem::remove(file(), ignored);
+    std::filesystem::remove(folder_, ignored);
   }
   WeightFile(const WeightFile&) = delete;
   WeightFile& operator=(const WeightFile&) = delete;
 
-  void write() const {
-    const Tensor matrix = values(shape_, DType::bfloat16, {}, 0.05F);
-    std::vector<TensorToWrite> tensors;
-    for (int i = 0; i < count_; ++i) {
-      tensors.push_back({std::to_string(i), DType::bfloat16, shape_});
-    }
-    write_safetensors(folder_, stem_, tensors,
-                      [&](std::size_t, Tensor& out) { out.copy_from(matrix); });
-  }
   static std::int64_t bytes(DType dtype) { return count_ * numel(shape_) * size_of(dtype); }
   void load(DType dtype, Device device) const {
     const Checkpoint weights = Checkpoint::open(folder_, stem_).on(device);
@@ -329,8 +337,7 @@ class WeightFile {
   }
   // Bytes/s of a file that is not in the system's cache, if that can be emptied.
   double read_from_disk() const {
-    const std::filesystem::path file = folder_ / fmt::format("{}.safetensors", stem_);
-    const Descriptor opened = open_file(file, O_RDONLY);
+    const Descriptor opened = open_file(file(), O_RDONLY);
     posix_fadvise(opened.get(), 0, 0, POSIX_FADV_DONTNEED);
     std::vector<char> block(std::size_t{1} << 22);
     const std::int64_t begin = trace::now_ns();
@@ -345,7 +352,20 @@ class WeightFile {
   static constexpr const char* stem_ = "model";
   static constexpr int count_ = 8;  // more than fits a cache
   inline static const Shape shape_{4096, 4096};
+
+  std::filesystem::path file() const { return folder_ / fmt::format("{}.safetensors", stem_); }
+  void write() const {
+    const Tensor matrix = values(shape_, DType::bfloat16, {}, 0.05F);
+    std::vector<TensorToWrite> tensors;
+    for (int i = 0; i < count_; ++i) {
+      tensors.push_back({std::to_string(i), DType::bfloat16, shape_});
+    }
+    write_safetensors(folder_, stem_, tensors,
+                      [&](std::size_t, Tensor& out) { out.copy_from(matrix); });
+  }
+
   std::filesystem::path folder_;
+  bool made_ = false;  // on the rank that removes it
 };
 
 // FLOPs and bytes that an operation counts.
@@ -559,7 +579,7 @@ MachineTimes measure_machine(const comm::Group& world, Device device, int thread
   const Machine found = find_machine(world);
   const std::vector<int> node_of = gather_nodes(world);
   MachineTimes machine;
-  machine.start = process_age();
+  machine.start = world.max(process_age());
   machine.host = world.broadcast(found.host, 0);
   machine.processor = world.broadcast(processor_name(), 0);
   machine.name = machine.host;
@@ -582,11 +602,8 @@ MachineTimes measure_machine(const comm::Group& world, Device device, int thread
       static_cast<int>(std::ranges::find(node_of, first) - node_of.begin()) == world.rank();
   std::vector<DType> dtypes{DType::float32, DType::bfloat16};
   if (device.is_cuda()) dtypes.push_back(DType::float16);
-  const WeightFile weights(folder);
-  comm::run_on_first_rank(world, [&] {
-    weights.write();
-    machine.disk = weights.read_from_disk();
-  });
+  const WeightFile weights(world, folder);
+  comm::run_on_first_rank(world, [&] { machine.disk = weights.read_from_disk(); });
   machine.disk = world.max(machine.disk);
   for (const DType dtype : dtypes) {
     machine.alone[dtype] = measure(Clock(world, device, leads), dtype, device, weights);
