@@ -11,7 +11,7 @@ import zlib
 from PIL import Image
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent.parent / "media"))
-from png_files import GREY, PALETTE, RGB, SIGNATURE, chunk, header, png
+from png_files import GREY, PALETTE, SIGNATURE, chunk, header, png
 
 DATA_ERROR, NO_INPUT = 65, 66
 

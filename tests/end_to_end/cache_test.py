@@ -10,7 +10,7 @@ import numpy
 
 from interrupted import Interrupted
 from media import MEDIA
-from support import (BACKEND, DATA, ERROR, Scratch, main, options_of, read_clip, read_safetensors,
+from support import (BACKEND, DATA, ERROR, main, options_of, read_clip, read_safetensors,
                      relative, run, send)
 
 STOPPED, USAGE = 75, 64

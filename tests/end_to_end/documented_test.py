@@ -63,7 +63,7 @@ def sections():
 def type_of(dtype, shape=()):
     """As the README writes it. shape: of an attribute."""
     names = h5py.check_enum_dtype(dtype)
-    if dtype == bool or names == {"FALSE": 0, "TRUE": 1}:
+    if dtype.kind == "b" or names == {"FALSE": 0, "TRUE": 1}:
         return "flag"
     if names is not None:
         return "enum"

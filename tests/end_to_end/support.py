@@ -119,7 +119,8 @@ def finish(process, began, timeout):
         except subprocess.TimeoutExpired:
             process.kill()
             output, errors = process.communicate()
-        raise AssertionError(f"not finished after {timeout} s: {process.args}\n{output}\n{errors}")
+        raise AssertionError(
+            f"not finished after {timeout} s: {process.args}\n{output}\n{errors}") from None
     return Outcome(process.returncode, output, errors, time.monotonic() - began)
 
 

@@ -394,7 +394,7 @@ class RefusalTest(Training):
         expected = values_of(self.output)
         numbers = expected[0]["sample"]
         numbers[numbers >= 2] += len(bad)  # in the list with the others
-        output, self.output = self.output, self.folder / "some"
+        self.output = self.folder / "some"
         outcome = self.train(2, data__path=self.write_list("all.csv", *all_rows))
         self.assertEqual(outcome.status, 0, outcome)
         warnings = outcome.lines(WARNING)
@@ -438,7 +438,7 @@ class RefusalTest(Training):
         shutil.copytree(MODEL, model)
         weights = model / "vae" / "diffusion_pytorch_model.safetensors"
         flip_bit(weights, weights.stat().st_size - 4)
-        output, self.output = self.output, self.folder / "other"
+        self.output = self.folder / "other"
         self.check_refused(65, f"data.cache: {cache}/000000.h5 was made with 'model ",
                            "size 9x64x64", "this job needs 'model ", "size 9x48x64", ranks=2,
                            data__height=48, **shared)

@@ -15,7 +15,7 @@ except ImportError:
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 DATA = ROOT / "tests/data/cogvideox"
 sys.path.insert(0, str(ROOT / "tools"))
-import plain_cogvideox as plain
+import plain_cogvideox as plain  # noqa: E402
 
 
 class PlainCogVideoX(unittest.TestCase):

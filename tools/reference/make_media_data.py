@@ -18,7 +18,7 @@ from PIL import Image, ImageOps
 SOURCE = pathlib.Path(__file__).parents[2]
 FOLDER = SOURCE / "tests" / "data" / "media"
 sys.path.insert(0, str(SOURCE / "tests" / "media"))
-from png_files import GREY, PALETTE, RGBA, chunk, exif, png, xmp
+from png_files import GREY, PALETTE, RGBA, chunk, exif, png, xmp  # noqa: E402
 
 SIZES = [(48, 32), (13, 40), (7, 5), (29, 9)]
 
