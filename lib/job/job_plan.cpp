@@ -204,11 +204,11 @@ int ranks_of_fullest_node(const PlanMachine& machine) {
 }
 
 // Ranks of the fullest node that compute at the same time while clips are made. In split mode those
-// of the text stage have nothing to do then.
+// of the text stage have nothing to do then. Errors as assign_roles.
 int busy_ranks(const Job& job, const PlanMachine& machine) {
   const int most = ranks_of_fullest_node(machine);
-  const bool split = job.parallel.mode == Mode::split;
-  return std::max(1, split ? most - job.parallel.text.value_or(1) : most);
+  const Roles roles = assign_roles(job.parallel, machine.ranks);
+  return std::max(1, roles.mode == Mode::split ? most - roles.text.count : most);
 }
 
 StageTimes stage_times(const Job& job, const PlanMachine& machine, std::int64_t texts) {
@@ -576,8 +576,10 @@ JobPlan plan_job(const Job& job, const Conditions& conditions, Inputs inputs,
   }
   planned.unlike_processors =
       !conditions.on_gpu && conditions.packed_for == PackedFor::any_processor;
-  planned.predicted_by = {conditions.machine.times, job.dtype, busy_ranks(job, conditions.machine),
-                          encoded_texts(planned)};
+  if (conditions.machine.times != nullptr) {
+    planned.predicted_by = {conditions.machine.times, job.dtype,
+                            busy_ranks(job, conditions.machine), encoded_texts(planned)};
+  }
   plan_again(planned, job, conditions, planned.clips);
   return planned;
 }
