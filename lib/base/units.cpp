@@ -70,6 +70,11 @@ std::string format_seconds(double seconds) {
   return fmt::format("{} h {} min", whole / 3600, whole % 3600 / 60);
 }
 
+std::string format_short_seconds(double seconds) {
+  const bool is_short = seconds > 0 && seconds < 0.1;
+  return is_short ? fmt::format("{:.3g} ms", 1e3 * seconds) : format_seconds(seconds);
+}
+
 std::int64_t checked_product(std::int64_t a, std::int64_t b, std::string_view what) {
   std::int64_t product = 0;
   require(a >= 0 && b >= 0 && !__builtin_mul_overflow(a, b, &product), Status::data,

@@ -18,6 +18,9 @@ std::string format_bytes(double bytes);
 /// 75.2 → "1 min 15 s"; 7.5 → "7.50 s".
 std::string format_seconds(double seconds);
 
+/// The same for predicted times, which may be short: 0.00488 → "4.88 ms".
+std::string format_short_seconds(double seconds);
+
 /// a·b for sizes that come from files. Throws Error(data) naming `what` if the product overflows or
 /// a factor is negative.
 std::int64_t checked_product(std::int64_t a, std::int64_t b, std::string_view what);

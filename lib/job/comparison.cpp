@@ -187,9 +187,9 @@ std::string table_of(const std::vector<ComparedPlan>& plans, bool with_ranks) {
     const double step = size.step.total();
     std::vector<std::string> row{plan.layout, plan.weights};
     if (with_ranks) row.push_back(std::to_string(plan.ranks));
-    row.insert(row.end(), {format_seconds(p.job), format_seconds(step),
+    row.insert(row.end(), {format_short_seconds(p.job), format_short_seconds(step),
                            fmt::format("{:.0f} %", 100 * size.step.network / std::max(step, 1e-12)),
-                           format_seconds(size.decode), fmt::format("{:.0f} %", 100 * p.idle),
+                           format_short_seconds(size.decode), fmt::format("{:.0f} %", 100 * p.idle),
                            format_bytes(static_cast<double>(plan.memory))});
     if (with_ranks) {
       row.push_back(fmt::format("{:.3g}", p.job * plan.ranks / 3600));

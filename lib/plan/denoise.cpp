@@ -75,9 +75,9 @@ std::string to_string(const GroupCost& cost) {
   const std::string work = cost.min_work > 0 ? fmt::format("max/min work of a rank {:.2f}",
                                                            cost.max_work / cost.min_work)
                                              : "some ranks have no work";
-  return fmt::format("{}, at most {} sent by a rank in a step{}", work,
-                     format_bytes(number(cost.max_bytes)),
-                     cost.timed ? fmt::format(", about {}", format_seconds(cost.total())) : "");
+  return fmt::format(
+      "{}, at most {} sent by a rank in a step{}", work, format_bytes(number(cost.max_bytes)),
+      cost.timed ? fmt::format(", about {}", format_short_seconds(cost.total())) : "");
 }
 
 // With cfg 2 two ranks have the same boxes, one in each half of the group: the smaller of their

@@ -263,7 +263,7 @@ std::string schedule(const json& schedule) {
                             100 * schedule.at("idle").get<double>());
 }
 
-std::string seconds(const json& number) { return format_seconds(number.get<double>()); }
+std::string seconds(const json& number) { return format_short_seconds(number.get<double>()); }
 
 // What the times are by, and those of the job and of clips of the first size.
 std::string times(const json& plan) {

@@ -56,6 +56,9 @@ TEST(FormatBytes, ChoosesTheUnit) {
 
 TEST(FormatSeconds, ChoosesTheUnit) {
   EXPECT_EQ(format_seconds(0.254), "0.25 s");
+  EXPECT_EQ(format_short_seconds(0.254), "0.25 s");
+  EXPECT_EQ(format_short_seconds(0.00488), "4.88 ms");
+  EXPECT_EQ(format_short_seconds(0), "0.00 s");
   EXPECT_EQ(format_seconds(75.2), "1 min 15 s");
   EXPECT_EQ(format_seconds(3600), "1 h 0 min");
   EXPECT_EQ(format_seconds(7380), "2 h 3 min");
