@@ -309,9 +309,10 @@ class WeightFile {
   WeightFile(const comm::Group& world, const std::filesystem::path& in) {
     comm::run_on_first_rank(world, [&] {
       std::string name = (in / "reelmesh-calibrate-XXXXXX").string();
-      require(::mkdtemp(name.data()) != nullptr, Status::cannot_create,
-              "{}: cannot make a folder for the measurement: {}", in.string(),
-              std::strerror(errno));
+      if (::mkdtemp(name.data()) == nullptr) {
+        fail(Status::cannot_create, "{}: cannot make a folder for the measurement: {}", in.string(),
+             std::strerror(errno));
+      }
       folder_ = name;
       made_ = true;
       write();

@@ -324,6 +324,12 @@ class TimesTest(PlanCase):
         self.refused(self.plan(self.tiny(device__machine=path), "--ranks", 1), NO_INPUT,
                      "device.machine: ", path, "not found")
 
+    def test_calibrate_needs_a_folder(self):
+        file = self.folder / "missing" / "machine.cfg"
+        outcome = execute([PROGRAM, "plan", "--calibrate", file])
+        self.refused(outcome, 73, file.parent, "No such file or directory")
+        self.assertFalse(file.parent.exists())
+
     def test_calibrate_takes_options_of_the_device_only(self):
         file = self.folder / "node.cfg"
         for words in (["--ranks", "2"], ["--json"], ["--sample.steps", "2"], ["now"]):
