@@ -35,7 +35,7 @@ struct PlanOptions {
   Job job;
   std::vector<int> ranks;  ///< of the job; several: they are compared
   bool compare = false;    ///< all layouts of these ranks
-  /// Seconds in which the job is to be done, by the least ranks; at most `ranks`, if they are
+  /// Seconds in which the job is to be done, by the fewest ranks; at most `ranks`, if they are
   /// given.
   std::optional<double> deadline;
   std::optional<int> ranks_per_node;  ///< default: all on one node

@@ -33,30 +33,27 @@ Conditions conditions_of(const PlanOptions& options, int ranks) {
                          ops::compute_dtype(job.dtype), job.backend == Backend::cuda);
 }
 
-// The plan of the job, or of the training, on so many ranks; nothing is printed.
-JobPlan plan_of(const PlanOptions& options, int ranks) {
-  const Job& job = options.job;
-  const Conditions conditions = conditions_of(options, ranks);
-  if (job.train) {
-    train::Samples samples = train::plan_samples(job, conditions, train::checked_buckets(job),
-                                                 train::listed_samples(job.train->data),
-                                                 train::listed_validation(job.train->data));
-    require_fit(samples.clips, samples.planned, conditions);
-    return std::move(samples.planned);
-  }
+train::Samples fitting_training(const Job& job, const Conditions& conditions) {
+  train::Samples samples = train::plan_samples(job, conditions, train::checked_buckets(job),
+                                               train::listed_samples(job.train->data),
+                                               train::listed_validation(job.train->data));
+  require_fit(samples.clips, samples.planned, conditions);
+  return samples;
+}
+
+JobPlan fitting_job(const Job& job, const Conditions& conditions) {
   JobPlan planned = plan_job(job, conditions, probe_inputs(job));
   require_fit(job, planned, conditions);
   return planned;
 }
 
-std::vector<BatchOutline> batches_of(const Job& job, const JobPlan& planned) {
-  if (job.train) return {};
-  return form_batches(planned.clips, planned.kinds, job.batch);
-}
-
+// The plan of the job, or of the training, on so many ranks.
 ComparedPlan planned_in_short(const PlanOptions& options, int ranks) {
-  const JobPlan planned = plan_of(options, ranks);
-  return in_short(planned, batches_of(options.job, planned));
+  const Job& job = options.job;
+  const Conditions conditions = conditions_of(options, ranks);
+  if (job.train) return in_short(fitting_training(job, conditions).planned, {});
+  const JobPlan planned = fitting_job(job, conditions);
+  return in_short(planned, form_batches(planned.clips, planned.kinds, job.batch));
 }
 
 void print_plans(const std::vector<ComparedPlan>& plans, bool with_ranks, const std::string& remark,
@@ -108,14 +105,14 @@ Status print_rank_counts(const PlanOptions& options) {
   return Status::ok;
 }
 
-// The least ranks with which the job is done by the deadline.
-int least_ranks(const PlanOptions& options) {
+// The fewest ranks with which the job is done by the deadline; beyond 32, to within a sixteenth.
+int fewest_ranks(const PlanOptions& options) {
   constexpr int most_by_default = 1024;
   const int most = options.ranks.empty() ? most_by_default : options.ranks.front();
   const double deadline = *options.deadline;
   std::optional<ComparedPlan> best;
   std::string refused;
-  // Predicted seconds; nothing if the job does not fit.
+  // Whether so many ranks fit the job and meet the deadline.
   const auto meets = [&](int ranks) {
     try {
       ComparedPlan found = planned_in_short(options, ranks);
@@ -145,8 +142,7 @@ int least_ranks(const PlanOptions& options) {
           most, refused);
   fail(Status::unavailable,
        "--deadline: no number of ranks up to {} is predicted to take at most {}; the best is {} "
-       "with "
-       "{} ranks ({})",
+       "with {} ranks ({})",
        most, format_seconds(deadline), format_seconds(best->prediction.job), best->ranks,
        best->layout);
 }
@@ -194,15 +190,11 @@ Status plan_command(int argc, const char* const* argv) {
   const Job& job = options.job;
   choose_products(job);
   Family::open(job.model)->check_weights(job.train || has_videos(job));
-  require(job.machine != nullptr ||
-              (options.ranks.size() == 1 && !options.compare && !options.deadline),
-          Status::usage,
-          "device.machine is missing, expected a machine file, as plan --calibrate writes one: "
-          "plans are compared by their times");
+  if (options.ranks.size() > 1 || options.compare || options.deadline) require_machine(job);
   if (options.compare) return print_layouts(options);
   if (options.ranks.size() > 1) return print_rank_counts(options);
   Conditions conditions =
-      conditions_of(options, options.deadline ? least_ranks(options) : options.ranks.front());
+      conditions_of(options, options.deadline ? fewest_ranks(options) : options.ranks.front());
   if (options.of_allocation && !conditions.on_gpu) {
     conditions.node_bytes = allocation.node_bytes.value_or(0);
   }
@@ -210,10 +202,10 @@ Status plan_command(int argc, const char* const* argv) {
   std::string text;
   const auto add = [&](const JobPlan& planned, const std::string& clips,
                        const std::vector<BatchOutline>& batches) {
-    nlohmann::json own = describe(planned, batches);
+    const auto prediction = predict(planned, batches);
+    nlohmann::json own = describe(planned, batches, prediction);
     text += fmt::format("{}\n{}", clips, plan_text(own, Detail::ranks));
     if (described.is_null()) {
-      const auto prediction = predict(planned, batches);
       own["sbatch"] = sbatch_line(planned, prediction);
       text += fmt::format("\nwith Slurm: {}\n", own["sbatch"].get<std::string>());
       if (prediction) warn_of_time_limit(allocation, *prediction);
@@ -231,10 +223,7 @@ Status plan_command(int argc, const char* const* argv) {
         form_batches(planned.clips, planned.kinds, batch));
   };
   if (job.train) {
-    const train::Samples samples = train::plan_samples(job, conditions, train::checked_buckets(job),
-                                                       train::listed_samples(job.train->data),
-                                                       train::listed_validation(job.train->data));
-    require_fit(samples.clips, samples.planned, conditions);
+    const train::Samples samples = fitting_training(job, conditions);
     add(samples.planned, describe_training(samples.planned, samples.learned), {});
     if (job.train->sample_every > 0) {
       const Job clips = train::sampling_job(job, samples, 0, {});
@@ -248,9 +237,7 @@ Status plan_command(int argc, const char* const* argv) {
     }
     return print();
   }
-  const JobPlan planned = plan_job(job, conditions, probe_inputs(job));
-  require_fit(job, planned, conditions);
-  add_clips(planned, "", job.batch);
+  add_clips(fitting_job(job, conditions), "", job.batch);
   return print();
 }
 

@@ -8,8 +8,6 @@
 #include <cstdlib>
 #include <cstring>
 #include <ctime>
-#include <numeric>
-#include <set>
 
 #include "base/background.hpp"
 #include "base/error.hpp"
@@ -217,17 +215,17 @@ class Operations {
                                       {Shape{2, 128, 192, 128}, 8},
                                       {Shape{8, 128, 192, 128}, 8}}) {
       const std::int64_t channels = shape[3];
-      all_.push_back({"group_sums", [=, this] {
+      all_.push_back({operation_kinds::group_sums, [=, this] {
                         return [=, x = some(shape)] { ops::group_sums(x, groups, cell); };
                       }});
-      all_.push_back({"group_norm", [=, this] {
+      all_.push_back({operation_kinds::group_norm, [=, this] {
                         const Tensor of_groups = floats({groups}), ones = floats({channels});
                         const ops::GroupStatistics statistics{of_groups, of_groups};
                         return [=, x = some(shape)] {
                           ops::group_norm(x, statistics, ones, ones, true);
                         };
                       }});
-      all_.push_back({"group_norm", [=, this] {
+      all_.push_back({operation_kinds::group_norm, [=, this] {
                         const Tensor of_groups = floats({groups}), ones = floats({channels});
                         const Tensor latents = some({1, shape[1] / 2, shape[2] / 2, channels});
                         const std::vector<std::int64_t> latent_frame(
@@ -243,14 +241,15 @@ class Operations {
   void copies() {
     for (const std::int64_t elements :
          {std::int64_t{1} << 14, std::int64_t{1} << 18, std::int64_t{1} << 22}) {
-      all_.push_back({"copy",
+      all_.push_back({operation_kinds::copy,
                       [=, this] {
                         return [x = some({elements}), y = some({elements}, 1e-6F)]() mutable {
                           ops::add(x, y);
                         };
                       },
                       3 * elements * size_of(dtype_)});
-      all_.push_back({"copy", [=, this] { return [x = some({elements})] { x.clone(); }; },
+      all_.push_back({operation_kinds::copy,
+                      [=, this] { return [x = some({elements})] { x.clone(); }; },
                       2 * elements * size_of(dtype_)});
     }
   }
@@ -417,7 +416,7 @@ Neighbours neighbours(const std::vector<int>& node_of, int count_of_node, int ra
   std::vector<std::vector<int>> nodes;
   for (auto& [node, ranks] : members) nodes.push_back(std::move(ranks));
   const auto shift = [](std::size_t i, std::size_t by, std::size_t count) {
-    return (i + count + by) % count;
+    return (i + by) % count;
   };
   const std::size_t fewest =
       std::ranges::min(nodes, {}, [](const auto& ranks) { return ranks.size(); }).size();
@@ -598,16 +597,13 @@ MachineTimes measure_machine(const comm::Group& world, Device device, int thread
                                threads == 1 ? "thread" : "threads");
   trace::Recorder& recorder = trace::recorder();
   const trace::Level level = std::exchange(recorder.level, trace::Level::off);
-  const int first = *std::ranges::find(node_of, node_of[static_cast<std::size_t>(world.rank())]);
-  const bool leads =
-      static_cast<int>(std::ranges::find(node_of, first) - node_of.begin()) == world.rank();
   std::vector<DType> dtypes{DType::float32, DType::bfloat16};
   if (device.is_cuda()) dtypes.push_back(DType::float16);
   const WeightFile weights(world, folder);
   comm::run_on_first_rank(world, [&] { machine.disk = weights.read_from_disk(); });
   machine.disk = world.max(machine.disk);
   for (const DType dtype : dtypes) {
-    machine.alone[dtype] = measure(Clock(world, device, leads), dtype, device, weights);
+    machine.alone[dtype] = measure(Clock(world, device, place == 0), dtype, device, weights);
     if (machine.together == 1) continue;
     const bool takes_part = place < machine.together;
     machine.shared[dtype] = measure(Clock(world, device, takes_part), dtype, device, weights);

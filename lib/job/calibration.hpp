@@ -1,7 +1,6 @@
 #pragma once
 // Measures a machine, for predictions of times (plan/machine_times.hpp).
 #include <filesystem>
-#include <functional>
 
 #include "comm/group.hpp"
 #include "plan/machine_times.hpp"

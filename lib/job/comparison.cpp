@@ -1,6 +1,6 @@
 #include "job/comparison.hpp"
 
-#include <fmt/ranges.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
@@ -8,28 +8,20 @@
 #include "base/error.hpp"
 #include "base/report.hpp"
 #include "base/units.hpp"
+#include "job/describe.hpp"
 
 namespace reelmesh {
 namespace {
 
-std::string mesh_text(const Mesh& mesh) {
-  std::vector<std::string> axes;
-  for (const auto& [name, ranks] :
-       {std::pair{"cfg", mesh.cfg}, {"ring", mesh.ring}, {"ulysses", mesh.ulysses}}) {
-    if (ranks > 1) axes.push_back(fmt::format("{} {}", name, ranks));
-  }
-  return axes.empty() ? "1 rank" : fmt::format("{}", fmt::join(axes, " x "));
-}
-
 std::string layout_text(const Plan& plan) {
   const Roles& roles = plan.roles;
-  const std::string mesh = mesh_text(plan.sizes.front().denoise.front().mesh);
+  const Mesh& mesh = plan.sizes.front().denoise.front().mesh;
   std::string text;
   if (roles.mode == Mode::split) {
     text = fmt::format("split, {} text, {} decode; ", roles.text.count, roles.decode.front().count);
   }
   if (roles.denoise.size() > 1) text += fmt::format("{} replicas of ", roles.denoise.size());
-  return text + mesh;
+  return text + (mesh.ranks() == 1 ? "1 rank" : shown(mesh));
 }
 
 std::string options_text(const Plan& plan) {
@@ -60,15 +52,15 @@ std::vector<int> divisors(int number) {
   return all;
 }
 
-bool leaves_open(const std::optional<int>& asked, int value) { return !asked || *asked == value; }
+bool permits(const std::optional<int>& asked, int value) { return !asked || *asked == value; }
 
 // The meshes of a group of `ranks` ranks that a request leaves open, added to `requests`.
 void add_meshes(const ParallelRequest& asked, int ranks, std::vector<ParallelRequest>& requests) {
   for (const int cfg : {1, 2}) {
-    if (ranks % cfg != 0 || !leaves_open(asked.cfg, cfg)) continue;
+    if (ranks % cfg != 0 || !permits(asked.cfg, cfg)) continue;
     for (const int ring : divisors(ranks / cfg)) {
       const int ulysses = ranks / cfg / ring;
-      if (!leaves_open(asked.ring, ring) || !leaves_open(asked.ulysses, ulysses)) continue;
+      if (!permits(asked.ring, ring) || !permits(asked.ulysses, ulysses)) continue;
       ParallelRequest request = asked;
       request.cfg = cfg;
       request.ring = ring;
@@ -85,7 +77,7 @@ std::vector<ParallelRequest> open_requests(const ParallelRequest& asked, int ran
   const auto add_groups = [&](ParallelRequest request, int for_denoising) {
     for (const int replicas : divisors(for_denoising)) {
       if (static_cast<std::size_t>(replicas) > batches && replicas > 1) break;
-      if (!leaves_open(asked.replicas, replicas)) continue;
+      if (!permits(asked.replicas, replicas)) continue;
       request.replicas = replicas;
       add_meshes(request, for_denoising / replicas, requests);
     }
@@ -112,6 +104,12 @@ bool same_layout(const ComparedPlan& a, const ComparedPlan& b) {
 
 }  // namespace
 
+void require_machine(const Job& job) {
+  require(job.machine != nullptr, Status::usage,
+          "device.machine is missing, expected a machine file, as plan --calibrate writes one: "
+          "plans are compared by their times");
+}
+
 ComparedPlan in_short(const JobPlan& planned, const std::vector<BatchOutline>& batches) {
   const Plan& plan = planned.plan;
   ComparedPlan compared;
@@ -123,15 +121,14 @@ ComparedPlan in_short(const JobPlan& planned, const std::vector<BatchOutline>& b
     compared.memory = std::max(compared.memory, plan.memory.peak(rank));
   }
   const auto predicted = predict(planned, batches);
-  require(predicted.has_value(), Status::usage,
-          "device.machine is missing, expected a machine file, as plan --calibrate writes one: "
-          "plans are compared by their times");
+  expect(predicted.has_value(), "a comparison without times");
   compared.prediction = *predicted;
   return compared;
 }
 
 std::vector<ComparedPlan> compare_plans(JobPlan& planned, const Job& job,
                                         const Conditions& conditions) {
+  require_machine(job);
   const std::vector<BatchOutline> batches = form_batches(planned.clips, planned.kinds, job.batch);
   std::vector<ComparedPlan> plans;
   std::string unknown;

@@ -12,13 +12,16 @@ namespace reelmesh {
 struct ComparedPlan {
   int ranks = 1;
   ParallelRequest request;  ///< of compare_plans()
-  std::string layout;       ///< "2 replicas of cfg 2 x ulysses 3", "split 1 + 6 + 1: ring 6"
-  std::string options;      ///< with which `run` chooses it: "--parallel.replicas 2 ..."
-  std::string weights;      ///< of the transformer: "replicated", "sharded", "host"
+  std::string layout;   ///< "2 replicas of cfg 2 x ulysses 3", "split, 1 text, 1 decode; ring 6"
+  std::string options;  ///< with which `run` chooses it: "--parallel.replicas 2 ..."
+  std::string weights;  ///< of the transformer: "replicated", "sharded", "host"
   std::int64_t memory = 0;  ///< bytes of the rank with most
   double efficiency = 0;    ///< of N ranks: rank-seconds of the smallest job / those of this one
   Prediction prediction;
 };
+
+/// Error(usage) without device.machine.
+void require_machine(const Job& job);
 
 /// The plan of a job, whose times are known, in short.
 ComparedPlan in_short(const JobPlan& planned, const std::vector<BatchOutline>& batches);
@@ -26,7 +29,7 @@ ComparedPlan in_short(const JobPlan& planned, const std::vector<BatchOutline>& b
 /// The plans that the job's options leave open and that fit, the fastest first: replicas, meshes,
 /// split mode, and for the fastest of them the places of weights. Plans whose times the machine
 /// file does not give, as it lacks a link, are left out. Leaves one of them in `planned`.
-/// Error(usage) without device.machine; errors as predict().
+/// Errors as require_machine() and predict().
 std::vector<ComparedPlan> compare_plans(JobPlan& planned, const Job& job,
                                         const Conditions& conditions);
 

@@ -8,7 +8,6 @@
 #include <set>
 #include <utility>
 
-#include "job/prediction.hpp"
 #include "ops/onednn.hpp"
 
 namespace reelmesh {
@@ -44,18 +43,6 @@ std::string shown_cut(const Layout& layout, const std::vector<const char*>& axes
   }
   if (parts != boxes) return fmt::format("{} boxes", boxes);
   return cuts.empty() ? "whole" : fmt::format("{}", fmt::join(cuts, " x "));
-}
-
-// "cfg 2 x ring 3", without axes of one rank.
-std::string shown(const Mesh& mesh) {
-  std::vector<std::string> axes;
-  const auto add = [&](const char* name, int ranks) {
-    if (ranks > 1) axes.push_back(fmt::format("{} {}", name, ranks));
-  };
-  add("cfg", mesh.cfg);
-  add("ring", mesh.ring);
-  add("ulysses", mesh.ulysses);
-  return axes.empty() ? "whole" : fmt::format("{}", fmt::join(axes, " x "));
 }
 
 std::int64_t largest_box(const Layout& layout) {
@@ -167,11 +154,23 @@ std::string role_in_training(std::string role) {
 
 }  // namespace
 
+std::string shown(const Mesh& mesh) {
+  std::vector<std::string> axes;
+  const auto add = [&](const char* name, int ranks) {
+    if (ranks > 1) axes.push_back(fmt::format("{} {}", name, ranks));
+  };
+  add("cfg", mesh.cfg);
+  add("ring", mesh.ring);
+  add("ulysses", mesh.ulysses);
+  return axes.empty() ? "whole" : fmt::format("{}", fmt::join(axes, " x "));
+}
+
 std::string shown(const VideoSize& size) {
   return fmt::format("{}x{}x{}", size.frames, size.height, size.width);
 }
 
-json describe(const JobPlan& planned, const std::vector<BatchOutline>& batches) {
+json describe(const JobPlan& planned, const std::vector<BatchOutline>& batches,
+              const std::optional<Prediction>& prediction) {
   const Clip& clip = planned.kinds[0];  // that of the first clip
   const std::size_t size = planned.size_index(clip);
   json all = reelmesh::describe(planned.plan, size);
@@ -210,9 +209,7 @@ json describe(const JobPlan& planned, const std::vector<BatchOutline>& batches) 
       all["training"]["lora_rank_pattern"] = pattern_text(planned.train->lora.rank_pattern);
     }
   }
-  if (const auto predicted = predict(planned, batches)) {
-    all["predicted"] = describe(*predicted, planned);
-  }
+  if (prediction) all["predicted"] = describe(*prediction, planned);
   if (planned.tail) {
     all["last_batches"] = {{"batches", planned.tail_batches},
                            {"plan", describe_layout(*planned.tail, size)}};

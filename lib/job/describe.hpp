@@ -2,19 +2,22 @@
 // What `run` and `plan` say first, and job.h5 keeps.
 #include <nlohmann/json_fwd.hpp>
 
-#include "job/job_plan.hpp"
+#include "job/prediction.hpp"
 #include "plan/describe.hpp"
 
 namespace reelmesh {
 
 /// "49x480x720": frames, height and width, as data.buckets has them.
 std::string shown(const VideoSize& size);
+/// "cfg 2 x ring 3", without axes of one rank; "whole" for one rank.
+std::string shown(const Mesh& mesh);
 
 /// The description of a job's plan: what `plan --json` prints, and job.h5 keeps as plan_json. Of
 /// the plan with clips like the first one, and with a table of all stages, the division of the
 /// batches over the replicas, and the text that people read. batches: those that are to be made;
-/// none in a training.
-nlohmann::json describe(const JobPlan& planned, const std::vector<BatchOutline>& batches);
+/// none in a training. prediction: of predict() with the same arguments.
+nlohmann::json describe(const JobPlan& planned, const std::vector<BatchOutline>& batches,
+                        const std::optional<Prediction>& prediction = {});
 
 /// "4 clips of 9x64x64 (frames x height x width), 20 steps"; names the number of formats where
 /// clips differ. clips: those that are to be made, not empty.

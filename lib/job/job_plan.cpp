@@ -320,16 +320,9 @@ Conditions with_parts_of_nodes(const Job& job, const Workload& workload,
       fits(plan_clips(job.parallel, workload, conditions), conditions)) {
     return conditions;
   }
-  std::map<int, std::int64_t> node_ranks;
-  for (int rank = 0; rank < machine.ranks; ++rank) {
-    ++node_ranks[machine.node_of.empty() ? 0 : machine.node_of[static_cast<std::size_t>(rank)]];
-  }
-  const std::int64_t most = std::ranges::max_element(node_ranks, {}, [](const auto& node) {
-                              return node.second;
-                            })->second;
   Conditions parts = conditions;
   parts.machine.memory_limits.values.assign(static_cast<std::size_t>(machine.ranks),
-                                            conditions.node_bytes / most);
+                                            conditions.node_bytes / ranks_of_fullest_node(machine));
   parts.machine.limits_are_free_memory = true;
   return parts;
 }
@@ -350,22 +343,6 @@ double busiest(const Plan& plan, const ClipPlan& size, const RankRange& range,
   return most;
 }
 
-// Of a clip, on the slowest rank. 0 for a size that is not run.
-double seconds_of_decode(const ClipPlan& size) {
-  double decode = 0;
-  for (const ClipPlan::OfRank& rank : size.ranks) {
-    decode = std::max(decode, rank.decode_time.total());
-  }
-  return decode;
-}
-
-// Seconds of decoding and writing a clip.
-double seconds_after_steps(const ClipPlan& size, const VideoSize& video,
-                           const MachineTimes& machine) {
-  return seconds_of_decode(size) +
-         static_cast<double>(3 * video.frames * video.height * video.width) / machine.write;
-}
-
 // The cost of a batch on a replica: of its steps, and in seconds also of what follows on the same
 // ranks. The batches must outlive the result.
 TaskCost task_cost(const Plan& plan, const JobPlan& planned,
@@ -375,7 +352,6 @@ TaskCost task_cost(const Plan& plan, const JobPlan& planned,
   // Costs of a step of one clip of each size, in a batch, on each replica; and of what follows.
   std::vector<std::vector<double>> costs;
   std::vector<double> after;
-  double decode_of_first = 0;
   for (std::size_t i = 0; i < plan.sizes.size(); ++i) {
     const ClipPlan& size = plan.sizes[i];
     std::vector<double>& row = costs.emplace_back(replicas, 0.0);
@@ -383,16 +359,8 @@ TaskCost task_cost(const Plan& plan, const JobPlan& planned,
       row[replica] = busiest(plan, size, plan.roles.denoise[replica], machine) /
                      static_cast<double>(size.workload.clips);
     }
-    double following = 0;
-    if (machine != nullptr && plan.roles.mode == Mode::phased) {
-      following = seconds_after_steps(size, planned.formats[i].size, *machine);
-      if (size.ranks.empty()) {  // as the first, in proportion to their steps
-        const double step_of_first = costs.front().front();
-        following += row.front() / std::max(step_of_first, 1e-12) * decode_of_first;
-      }
-      if (i == 0) decode_of_first = seconds_of_decode(size);
-    }
-    after.push_back(following);
+    const bool follows = machine != nullptr && plan.roles.mode == Mode::phased;
+    after.push_back(follows ? seconds_after_steps(planned, plan, i) : 0);
   }
   return [costs = std::move(costs), after = std::move(after), formats = formats_of_kinds(planned),
           &kinds = planned.kinds, &batches](std::size_t batch, std::size_t replica) {
@@ -625,6 +593,27 @@ void for_each_plan(JobPlan& planned, const Job& job, const Conditions& condition
     planned.tail_batches = 0;
     use(request);
   }
+}
+
+double seconds_of_decode(const JobPlan& planned, const Plan& plan, std::size_t size) {
+  const ClipPlan& clip = plan.sizes[size];
+  double decode = 0;
+  for (const ClipPlan::OfRank& rank : clip.ranks) {
+    decode = std::max(decode, rank.decode_time.total());
+  }
+  if (!clip.ranks.empty()) return decode;
+  const auto step = [&](std::size_t of) {
+    return busiest(plan, plan.sizes[of], plan.roles.denoise.front(),
+                   planned.predicted_by.machine.get());
+  };
+  return step(size) / std::max(step(0), 1e-12) * seconds_of_decode(planned, plan, 0);
+}
+
+double seconds_after_steps(const JobPlan& planned, const Plan& plan, std::size_t size) {
+  const VideoSize& video = planned.formats[size].size;
+  return seconds_of_decode(planned, plan, size) +
+         static_cast<double>(3 * video.frames * video.height * video.width) /
+             planned.predicted_by.machine->write;
 }
 
 TaskSchedule task_schedule(const JobPlan& planned, const std::vector<BatchOutline>& batches) {

@@ -78,6 +78,12 @@ struct JobPlan {
   }
 };
 
+/// Seconds of decoding a clip of one of plan.sizes, on the slowest rank, and of decoding and
+/// writing it, if times are known. Of a size that is not run: as of the first, in proportion to
+/// their steps. plan: planned.plan or planned.tail.
+double seconds_of_decode(const JobPlan& planned, const Plan& plan, std::size_t size);
+double seconds_after_steps(const JobPlan& planned, const Plan& plan, std::size_t size);
+
 /// When each batch is predicted to be made, by which replica of planned.plan: in seconds, with
 /// decoding and writing in phased mode, if times are known; otherwise in FLOPs of its steps.
 TaskSchedule task_schedule(const JobPlan& planned, const std::vector<BatchOutline>& batches);

@@ -8,6 +8,7 @@
 
 #include "base/error.hpp"
 #include "base/span_names.hpp"
+#include "tensor/ledger.hpp"
 
 namespace reelmesh {
 namespace {
@@ -22,9 +23,9 @@ constexpr std::array<Kind, 7> kinds{
      {trace::spans::attention.name, "attention of tokens"},
      {trace::spans::convolution.name, "convolutions"},
      {trace::spans::norm.name, "norms of rows, with what is computed beside them"},
-     {"group_norm", "norms of images"},
-     {"group_sums", "sums for norms of images"},
-     {"copy", "copies and sums"}}};
+     {operation_kinds::group_norm, "norms of images"},
+     {operation_kinds::group_sums, "sums for norms of images"},
+     {operation_kinds::copy, "copies and sums"}}};
 constexpr const char* backward = trace::spans::attention_backward.name;  // only trainings need it
 constexpr std::array<DType, 3> dtypes{DType::float32, DType::bfloat16, DType::float16};
 constexpr const char* shared_suffix = "-shared";

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
-#include <set>
 
 #include "base/error.hpp"
 #include "base/file.hpp"
@@ -20,15 +19,17 @@ constexpr double error_if_measured = 0.15, error_if_published = 0.4;
 class Predicted {
  public:
   Predicted(const JobPlan& planned, const std::vector<BatchOutline>& batches)
-      : planned_(planned), batches_(batches), by_(*planned.predicted_by.machine) {}
+      : planned_(planned), batches_(batches), by_(*planned.predicted_by.machine) {
+    for (std::size_t size = 0; size < planned.plan.sizes.size(); ++size) {
+      sizes_.push_back(of_size(size));
+    }
+  }
 
   Prediction all() const {
     Prediction p;
     p.machine = by_.name;
     p.measured = by_.measured;
-    for (std::size_t size = 0; size < planned_.plan.sizes.size(); ++size) {
-      p.sizes.push_back(of_size(planned_.plan, size));
-    }
+    p.sizes = sizes_;
     p.load = load();
     p.encode = encode();
     if (planned_.train) {
@@ -59,34 +60,30 @@ class Predicted {
          name, what);
   }
 
-  SizePrediction of_size(const Plan& plan, std::size_t size) const {
+  SizePrediction of_size(std::size_t size) const {
+    const Plan& plan = planned_.plan;
     const ClipPlan& clip = plan.sizes[size];
-    SizePrediction p;
-    std::vector<double> encoding;
-    for (const Elapsed& rank : plan.text_time) {
-      if (rank.total() > 0) encoding.push_back(rank.total());
-    }
-    if (!encoding.empty()) {
-      std::ranges::sort(encoding);
-      p.encode = (encoding[(encoding.size() - 1) / 2] + encoding[encoding.size() / 2]) / 2;
-    }
     const RankRange ranks = planned_.train ? RankRange{0, plan.ranks} : plan.roles.denoise.front();
+    SizePrediction p;
+    p.encode = median_of_texts();
     p.step = step_time(plan, clip, ranks, by_);
+    if (clip.ranks.empty()) p.step.computation = clip.whole_seconds / ranks.count;
     for (const ClipPlan::OfRank& rank : clip.ranks) {
       p.input = std::max(p.input, rank.encode_time.total());
-      p.decode = std::max(p.decode, rank.decode_time.total());
     }
-    if (clip.ranks.empty()) p = scaled(p, plan, size);
+    p.decode = seconds_of_decode(planned_, plan, size);
     return p;
   }
 
-  // A size that was not run: its step in equal shares, its decode as of the first in proportion.
-  SizePrediction scaled(SizePrediction p, const Plan& plan, std::size_t size) const {
-    const SizePrediction first = of_size(plan, 0);
-    const double step = plan.sizes[size].whole_seconds / plan.roles.denoise.front().count;
-    p.step.computation = step;
-    p.decode = step / std::max(first.step.total(), 1e-12) * first.decode;
-    return p;
+  // Of the ranks that have a part of the text encoder.
+  double median_of_texts() const {
+    std::vector<double> times;
+    for (const Elapsed& rank : planned_.plan.text_time) {
+      if (rank.total() > 0) times.push_back(rank.total());
+    }
+    if (times.empty()) return 0;
+    std::ranges::sort(times);
+    return (times[(times.size() - 1) / 2] + times[times.size() / 2]) / 2;
   }
 
   double seconds_to_load(StageMemory RankMemory::*part, bool autoencoder) const {
@@ -138,7 +135,7 @@ class Predicted {
     double seconds = texts > 0 ? through + (texts - 1) * slowest : 0;
     for (const ClipOutline& clip : planned_.clips) {
       if (!planned_.kinds[clip.kind].input && !planned_.train) continue;
-      seconds += of_size(planned_.plan, planned_.size_index(clip)).input /
+      seconds += sizes_[planned_.size_index(clip)].input /
                  static_cast<double>(planned_.plan.roles.decode.size());
     }
     return seconds;
@@ -151,10 +148,7 @@ class Predicted {
     if (planned_.plan.roles.mode == Mode::phased || batches_.empty()) return denoised;
     double decoding = 0, last = 0;
     for (const BatchOutline& batch : batches_) {
-      const std::size_t size = planned_.size_index(batch.front());
-      const VideoSize& video = planned_.formats[size].size;
-      last = of_size(planned_.plan, size).decode +
-             static_cast<double>(3 * video.frames * video.height * video.width) / by_.write;
+      last = seconds_after_steps(planned_, planned_.plan, planned_.size_index(batch.front()));
       decoding += static_cast<double>(batch.size()) * last;
     }
     const TaskSchedule schedule = task_schedule(planned_, batches_);
@@ -162,12 +156,11 @@ class Predicted {
   }
 
   double training() const {
-    const Plan& plan = planned_.plan;
     std::vector<double> clips(planned_.formats.size());
     for (const ClipOutline& clip : planned_.clips) ++clips[planned_.size_index(clip)];
     double sum = 0, count = 0;
     for (std::size_t size = 0; size < clips.size(); ++size) {
-      sum += clips[size] * of_size(plan, size).step.total();
+      sum += clips[size] * sizes_[size].step.total();
       count += clips[size];
     }
     return static_cast<double>(planned_.train->steps) * sum / count;
@@ -176,6 +169,7 @@ class Predicted {
   const JobPlan& planned_;
   const std::vector<BatchOutline>& batches_;
   const MachineTimes& by_;
+  std::vector<SizePrediction> sizes_;
 };
 
 }  // namespace

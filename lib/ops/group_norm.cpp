@@ -93,7 +93,8 @@ GroupStatistics group_statistics(const Tensor& x, std::int64_t groups, std::int6
       [&] {
         // On the CPU, group_sums counts the same.
         const Operation operation(trace::spans::norm,
-                                  {norm_flops::group_sums * x.numel(), x.bytes()}, "group_sums");
+                                  {norm_flops::group_sums * x.numel(), x.bytes()},
+                                  operation_kinds::group_sums);
         return gpu::group_statistics(x, groups, cell, count, eps);
       },
       [&] { return group_statistics(group_sums(x, groups, cell), count, eps, {}); },
@@ -107,7 +108,7 @@ Tensor group_norm(const Tensor& x, const GroupStatistics& statistics, const Tens
   const Operation operation(trace::spans::norm,
                             {(norm_flops::group + (with_silu ? norm_flops::silu : 0)) * x.numel(),
                              2 * x.bytes() + weight.bytes() + bias.bytes()},
-                            "group_norm");
+                            operation_kinds::group_norm);
   return dispatch(
       x.device(), [&] { return gpu::group_norm(x, statistics, weight, bias, with_silu); },
       [&] { return cpu::group_norm(x, statistics, weight, bias, with_silu); },

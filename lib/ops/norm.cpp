@@ -399,7 +399,7 @@ std::vector<ExactSum> group_sums(const Tensor& x, std::int64_t groups, std::int6
   expect(x.shape(1) % cell == 0 && x.shape(2) % cell == 0, "{} in cells of {} pixels", x.shape(),
          cell);
   const Operation operation(trace::spans::norm, {norm_flops::group_sums * x.numel(), x.bytes()},
-                            "group_sums");
+                            operation_kinds::group_sums);
   return dispatch(
       x.device(), [&] { return gpu::group_sums(x, groups, cell); },
       [&] { return cpu::group_sums(x, groups, cell); },
@@ -413,7 +413,7 @@ void spatial_norm_silu(const Tensor& x, const SpatialNorm& norm, Tensor& out) {
                             {(2 * norm_flops::group + norm_flops::silu) * x.numel(),
                              2 * x.bytes() + norm.scale.bytes() + norm.shift.bytes() +
                                  norm.weight.bytes() + norm.bias.bytes()},
-                            "group_norm");
+                            operation_kinds::group_norm);
   dispatch(
       x.device(), [&] { gpu::spatial_norm_silu(x, norm, out); },
       [&] { cpu::spatial_norm_silu(x, norm, out); });

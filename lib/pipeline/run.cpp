@@ -81,6 +81,7 @@ class JobRun {
   std::string model_;                   // hash of the weights
   std::vector<ClipOutline> clips_;      // still to be made
   JobRecord record_;
+  std::optional<Prediction> prediction_;
   nlohmann::json described_;
   std::optional<StatusFile> status_file_;
   std::optional<TraceWriter> traces_;
@@ -141,7 +142,9 @@ void JobRun::prepare_output() {
 }
 
 void JobRun::announce() {
-  described_ = describe(planned_, form_batches(clips_, planned_.kinds, job_.batch));
+  const std::vector<BatchOutline> batches = form_batches(clips_, planned_.kinds, job_.batch);
+  prediction_ = predict(planned_, batches);
+  described_ = describe(planned_, batches, prediction_);
   if (clips_.empty() || said_ == Said::problems) return;
   log::info("{} {}: {}\nmodel {}, {}\n{}", program_.name, program_.described(),
             describe_clips(clips_, planned_.kinds), job_.model.described(), name_of(job_.dtype),
@@ -151,9 +154,7 @@ void JobRun::announce() {
 void JobRun::begin_record() {
   record_ = job_record(world_, job_, planned_, program_, found_.machine, found_.device, model_);
   record_.plan = described_.at("description");
-  if (const auto predicted = described_.find("predicted"); predicted != described_.end()) {
-    record_.predicted_seconds = predicted->at("job_seconds");
-  }
+  if (prediction_) record_.predicted_seconds = prediction_->job;
   record_.start = started_;
   if (world_.rank() != 0) return;  // which writes it
   record_.plan_json = described_.dump(2);

@@ -53,12 +53,9 @@ class RankTimes final : public TimeModel {
   }
 
  private:
-  // Without the rates of a link, messages never arrive; predict() says why.
   const Link& link(int rank, int peer) const {
-    static constexpr Link none{never, 1, 0};
     const bool near = rank / ranks_.of_node == peer / ranks_.of_node;
-    const std::optional<Link>& found = near ? machine_->node : machine_->network;
-    return found ? *found : none;
+    return or_never(near ? machine_->node : machine_->network);
   }
 
   std::shared_ptr<const MachineTimes> machine_;

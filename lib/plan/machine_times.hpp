@@ -22,6 +22,12 @@ struct Link {
   double share = 0;        ///< of the time in which the ranks cannot compute, 0 to 1
 };
 
+/// The link, or if its rates are not known one over which nothing ever arrives; predict() says why.
+inline const Link& or_never(const std::optional<Link>& link) {
+  static constexpr Link none{never, 1, 0};
+  return link ? *link : none;
+}
+
 /// Of tensors of one type.
 struct DTypeTimes {
   /// By kind (Ledger::note_operation).

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "base/error.hpp"
 #include "plan/fit.hpp"
 
 namespace reelmesh {
@@ -15,11 +14,7 @@ const Link& link_of_weights(const Plan& plan, int rank, const MachineTimes& mach
       plan.roles.denoise, [&](const RankRange& range) { return range.contains(rank); });
   const auto nodes = of_range(plan.node, *group);
   const bool near = std::ranges::adjacent_find(nodes, std::ranges::not_equal_to()) == nodes.end();
-  static constexpr Link none{never, 1, 0};
-  const std::optional<Link>& link = from_host ? machine.host_memory
-                                    : near    ? machine.node
-                                              : machine.network;
-  return link ? *link : none;
+  return or_never(from_host ? machine.host_memory : near ? machine.node : machine.network);
 }
 
 }  // namespace

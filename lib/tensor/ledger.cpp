@@ -110,8 +110,9 @@ void Ledger::note_operation(const char* kind, std::int64_t flops, std::int64_t b
   total.flops += flops;
   total.bytes += bytes;
   if (times_ == nullptr) return;
-  constexpr std::array<std::string_view, 4> of_memory{trace::spans::norm.name, "group_norm",
-                                                      "group_sums", "copy"};
+  constexpr std::array<std::string_view, 4> of_memory{
+      trace::spans::norm.name, operation_kinds::group_norm, operation_kinds::group_sums,
+      operation_kinds::copy};
   const bool memory = std::ranges::find(of_memory, kind) != of_memory.end();
   const double seconds = times_->operation(kind, precision_.tensors, flops, bytes);
   total.seconds += seconds;

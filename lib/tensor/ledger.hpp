@@ -37,6 +37,14 @@ struct Precision {
   Device device() const { return Device::shapes(on_gpu); }
 };
 
+/// Kinds of operations whose times differ from those of others with the same span, or that have no
+/// span. All other kinds are names of spans.
+namespace operation_kinds {
+inline constexpr const char* group_norm = "group_norm";  ///< norms of images
+inline constexpr const char* group_sums = "group_sums";  ///< sums for them
+inline constexpr const char* copy = "copy";              ///< copies and sums of tensors
+}  // namespace operation_kinds
+
 /// What dry runs take.
 class Ledger {
  public:
@@ -80,8 +88,7 @@ class Ledger {
     std::int64_t count = 0, flops = 0, bytes = 0;
     double seconds = 0;  ///< by the time model
   };
-  /// kind: the name of its span; "group_norm", "group_sums" or "copy" for what takes other times
-  /// than its span's kind, or has none.
+  /// kind: the name of its span, or one of operation_kinds.
   void note_operation(const char* kind, std::int64_t flops, std::int64_t bytes);
   const std::map<std::string_view, Total>& operations() const { return operations_; }
 
@@ -109,7 +116,7 @@ class Ledger {
 
 /// Counts, in a dry run, bytes that are read and written by what has no span: copies, sums.
 inline void note_moved(std::int64_t bytes) {
-  if (Ledger* ledger = Ledger::active()) ledger->note_operation("copy", 0, bytes);
+  if (Ledger* ledger = Ledger::active()) ledger->note_operation(operation_kinds::copy, 0, bytes);
 }
 
 /// In its scope this thread's tensors of shapes are counted in a ledger, and what it records goes

@@ -179,9 +179,10 @@ void Training::plan_clips(const Conditions& conditions) {
   const JobPlan planned =
       plan_sampling(clips, conditions, check_inputs(found_.launched, clips), settings_);
   pipeline::require_plan_fits_together(clips, planned, conditions, found_);
+  const auto prediction = predict(planned, form_batches(planned.clips, planned.kinds, clips.batch));
   clips_text_ = fmt::format("clips are made {}{}\n{}", when_sampled(settings_),
                             describe_clips(planned.clips, planned.kinds),
-                            plan_text(describe(planned, {}), Detail::summary));
+                            plan_text(describe(planned, {}, prediction), Detail::summary));
 }
 
 // On the first rank.
@@ -244,11 +245,10 @@ void Training::begin_record(const std::string& model) {
   record_ =
       job_record(world_, job_, samples_.planned, program_, found_.machine, found_.device, model);
   record_.start = iso8601_now();
-  const nlohmann::json described = describe(samples_.planned, {});
+  const std::optional<Prediction> prediction = predict(samples_.planned, {});
+  if (prediction) record_.predicted_seconds = prediction->job;
+  const nlohmann::json described = describe(samples_.planned, {}, prediction);
   record_.plan = described.at("description");
-  if (const auto predicted = described.find("predicted"); predicted != described.end()) {
-    record_.predicted_seconds = predicted->at("job_seconds");
-  }
   record_.plan_json = described.dump(2);
   log::info("{} {}: {}\nmodel {}, {}\n{}", program_.name, program_.described(),
             describe_training(samples_.planned, samples_.learned), job_.model.described(),
