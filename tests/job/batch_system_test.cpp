@@ -4,7 +4,7 @@
 
 #include <map>
 
-#include "models/reference.hpp"
+#include "support/model_job.hpp"
 
 namespace reelmesh {
 namespace {
@@ -54,16 +54,7 @@ TEST(BatchSystem, LeavesOutWhatIsNoNumber) {
 }
 
 TEST(BatchSystem, SubmitsThePlannedRanks) {
-  const std::filesystem::path root = test::data_folder() / "cogvideox" / "rotary";
-  Job job;
-  job.model = {.root = root,
-               .transformer = root / "transformer",
-               .vae = root / "vae",
-               .text_encoder = root / "text_encoder",
-               .tokenizer = root / "tokenizer",
-               .scheduler = root / "scheduler"};
-  job.clips.resize(1);
-  job.clips.front().prompt = "rain";
+  Job job = test::model_job();
   job.sample.height = 64;
   job.sample.width = 64;
   job.sample.frames = 9;

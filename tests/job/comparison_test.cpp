@@ -6,43 +6,16 @@
 #include <set>
 
 #include "base/error.hpp"
-#include "models/reference.hpp"
+#include "support/constant_machine.hpp"
+#include "support/model_job.hpp"
 
 namespace reelmesh {
 namespace {
 
-Job small_job(int clips) {
-  const std::filesystem::path root = test::data_folder() / "cogvideox" / "rotary";
-  Job job;
-  job.model = {.root = root,
-               .transformer = root / "transformer",
-               .vae = root / "vae",
-               .text_encoder = root / "text_encoder",
-               .tokenizer = root / "tokenizer",
-               .scheduler = root / "scheduler"};
-  job.clips.resize(static_cast<std::size_t>(clips));
-  for (ClipRequest& request : job.clips) request.prompt = "rain";
-  job.sample.height = 96;
-  job.sample.width = 96;
-  job.sample.frames = 13;
-  return job;
-}
+using test::model_job;
 
-// All operations at one rate, 16 operations for a byte; messages with this link.
 std::shared_ptr<const MachineTimes> machine(const Link& link) {
-  auto times = std::make_shared<MachineTimes>();
-  times->file = "test.cfg";
-  times->name = "test";
-  times->cores = 64;
-  times->write = times->touch = times->disk = 1e12;
-  times->node = link;
-  DTypeTimes& all = times->alone[DType::float32];
-  all.load = all.load_convolutions = 1e12;
-  for (const char* kind :
-       {"product", "attention", "convolution", "norm", "group_norm", "group_sums", "copy"}) {
-    all.operations[kind] = {{1e9, 1e6, (1e9 + 16e6) / 1e9}};
-  }
-  return times;
+  return std::make_shared<const MachineTimes>(test::constant_machine(1e9, link));
 }
 
 Conditions conditions(const Job& job, int ranks) {
@@ -59,7 +32,7 @@ std::vector<ComparedPlan> compared(const Job& job, int ranks) {
 const Link fast{0, 1e15, 0}, slow{10, 1e9, 0};
 
 TEST(Comparison, TheFastestIsFirstAndNoneIsTwice) {
-  Job job = small_job(1);
+  Job job = model_job(1);
   job.machine = machine(fast);
   const std::vector<ComparedPlan> plans = compared(job, 4);
   std::set<std::string> seen;
@@ -79,10 +52,10 @@ TEST(Comparison, TheFastestIsFirstAndNoneIsTwice) {
 
 // Messages of ten seconds: only cfg, which sends once in a step, and replicas, which send nothing.
 TEST(Comparison, SlowLinksAreAvoided) {
-  Job job = small_job(1);
+  Job job = model_job(1);
   job.machine = machine(slow);
   EXPECT_EQ(compared(job, 2).front().layout, "cfg 2");
-  job = small_job(4);
+  job = model_job(4);
   job.machine = machine(slow);
   EXPECT_EQ(compared(job, 4).front().layout, "4 replicas of 1 rank");
   // `run` chooses the same, also without the comparison.
@@ -93,7 +66,7 @@ TEST(Comparison, SlowLinksAreAvoided) {
 TEST(Comparison, TheChosenLayoutIsTheFastest) {
   for (const Link& link : {fast, Link{1e-4, 1e8, 0.5}}) {
     for (const int ranks : {1, 2, 3, 4, 6}) {
-      Job job = small_job(1);
+      Job job = model_job(1);
       job.machine = machine(link);
       const JobPlan chosen = plan_job(job, conditions(job, ranks));
       const double auto_step = in_short(chosen, form_batches(chosen.clips, chosen.kinds, 1))
@@ -111,7 +84,7 @@ TEST(Comparison, TheChosenLayoutIsTheFastest) {
 }
 
 TEST(Comparison, OptionsThatAreGivenStay) {
-  Job job = small_job(2);
+  Job job = model_job(2);
   job.machine = machine(fast);
   job.parallel.ring = 2;
   job.parallel.mode = Mode::phased;
@@ -123,7 +96,7 @@ TEST(Comparison, OptionsThatAreGivenStay) {
 
 TEST(Comparison, NeedsAMachine) {
   try {
-    compared(small_job(1), 2);
+    compared(model_job(1), 2);
     FAIL();
   } catch (const Error& error) {
     EXPECT_EQ(error.status(), Status::usage);
@@ -132,7 +105,7 @@ TEST(Comparison, NeedsAMachine) {
 }
 
 TEST(Comparison, TablesHaveARowForEachPlan) {
-  Job job = small_job(1);
+  Job job = model_job(1);
   job.machine = machine(fast);
   const std::vector<ComparedPlan> plans = compared(job, 2);
   const std::string table = table_of(plans, false);

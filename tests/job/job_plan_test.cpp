@@ -7,27 +7,11 @@
 
 #include <numeric>
 
-#include "models/reference.hpp"
 #include "plan/describe.hpp"
+#include "support/model_job.hpp"
 
 namespace reelmesh {
 namespace {
-
-Job model_job(const std::filesystem::path& root) {
-  Job job;
-  job.model = {.root = root,
-               .transformer = root / "transformer",
-               .vae = root / "vae",
-               .text_encoder = root / "text_encoder",
-               .tokenizer = root / "tokenizer",
-               .scheduler = root / "scheduler"};
-  job.clips.resize(1);
-  job.clips.front().prompt = "rain";
-  job.sample.height = 112;
-  job.sample.width = 48;
-  job.sample.frames = 13;
-  return job;
-}
 
 std::int64_t of_all_ranks(const Plan& plan) {
   std::int64_t sum = 0;
@@ -37,7 +21,7 @@ std::int64_t of_all_ranks(const Plan& plan) {
 
 // Without limits of the user, ranks that do not fit their node together keep fewer weights.
 TEST(JobPlan, FitsTheMemoryOfANode) {
-  const Job job = model_job(test::data_folder() / "cogvideox" / "rotary");
+  const Job job = test::model_job();
   for (const int ranks : {1, 2, 4}) {
     Conditions conditions = plan_conditions(job, ranks, 1, std::vector<int>(std::size_t(ranks), 0),
                                             DType::float32, false);
@@ -60,7 +44,7 @@ TEST(JobPlan, FitsTheMemoryOfANode) {
 
 // A job may have a million clips.
 TEST(JobPlan, KeepsLittleOfEachClip) {
-  Job job = model_job(test::data_folder() / "cogvideox" / "rotary");
+  Job job = test::model_job();
   constexpr int count = 20'000;
   job.clips.resize(count, job.clips.front());
   for (ClipRequest& request : job.clips) request.prompt = std::string(60, 'a');

@@ -7,29 +7,16 @@
 
 #include "models/reference.hpp"
 #include "plan/decode.hpp"
+#include "support/constant_machine.hpp"
 #include "support/dry_workloads.hpp"
 #include "support/expect_error.hpp"
+#include "support/model_job.hpp"
 
 namespace reelmesh {
 namespace {
 
-constexpr double unlimited = 1e30;  // bytes/s
-
-// A machine that computes at a constant rate: (FLOPs + 16 · bytes) per second.
-MachineTimes constant_machine(double rate, const Link& link = {0, unlimited, 0}) {
-  MachineTimes machine;
-  machine.file = "node.cfg";
-  machine.name = "a node";
-  machine.cores = 64;
-  machine.write = machine.disk = machine.touch = unlimited;
-  machine.node = link;
-  for (const char* kind :
-       {"product", "attention", "convolution", "norm", "group_norm", "group_sums", "copy"}) {
-    machine.alone[DType::float32].operations[kind] = {{16e6, 1e6, 32e6 / rate}};
-  }
-  machine.alone[DType::float32].load = machine.alone[DType::float32].load_convolutions = unlimited;
-  return machine;
-}
+using test::constant_machine;
+using test::unlimited;
 
 // Counts FLOPs or bytes as seconds.
 class Counting final : public TimeModel {
@@ -84,19 +71,7 @@ TEST(Prediction, StagesTakeTheirOperationsByTheRate) {
 }
 
 Job some_job(int clips, const MachineTimes& machine) {
-  const std::filesystem::path root = test::data_folder() / "cogvideox" / "rotary";
-  Job job;
-  job.model = {.root = root,
-               .transformer = root / "transformer",
-               .vae = root / "vae",
-               .text_encoder = root / "text_encoder",
-               .tokenizer = root / "tokenizer",
-               .scheduler = root / "scheduler"};
-  job.clips.resize(std::size_t(clips));
-  for (ClipRequest& clip : job.clips) clip.prompt = "rain";
-  job.sample.height = 112;
-  job.sample.width = 48;
-  job.sample.frames = 13;
+  Job job = test::model_job(clips);
   job.sample.steps = 5;
   job.dtype = DType::float32;
   job.machine = std::make_shared<const MachineTimes>(machine);
