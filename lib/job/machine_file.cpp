@@ -2,9 +2,12 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
+#include <optional>
 #include <set>
 #include <sstream>
+#include <utility>
 
 #include "base/error.hpp"
 #include "base/span_names.hpp"
@@ -75,33 +78,80 @@ DTypeTimes* section(MachineTimes& machine, std::string_view name) {
   return nullptr;
 }
 
-void set_machine(MachineTimes& machine, std::string_view key, const Given& given) {
-  if (key == "name") machine.name = given.value;
-  if (key == "host") machine.host = given.value;
-  if (key == "processor") machine.processor = given.value;
-  if (key == "date") machine.date = given.value;
-  if (key == "source") machine.source = given.value;
-  if (key == "measured") machine.measured = parse_switch(given.value, given.where);
-  if (key == "gpu") machine.on_gpu = parse_switch(given.value, given.where);
-  if (key == "cores") machine.cores = parse_count(given);
-  if (key == "threads") machine.threads = parse_count(given);
-  if (key == "shared") machine.together = parse_count(given);
-  if (key == "crowded") machine.crowded = parse_number(given.value, given.where, 1, 100);
-  if (key == "start") machine.start = parse_numbers(given, 1, "seconds")[0];
-  if (key == "write") machine.write = positive(parse_numbers(given, 1, "bytes/s")[0], given);
-  if (key == "disk") machine.disk = positive(parse_numbers(given, 1, "bytes/s")[0], given);
-  if (key == "touch") machine.touch = positive(parse_numbers(given, 1, "bytes/s")[0], given);
+double parse_rate(const Given& given) {
+  return positive(parse_numbers(given, 1, "bytes/s")[0], given);
 }
 
-constexpr std::array<const char*, 15> machine_section{
-    "name",    "host",   "processor", "date",  "source", "measured", "gpu",    "cores",
-    "threads", "shared", "start",     "write", "touch",  "disk",     "crowded"};
+std::string yes_or_no(bool value) { return value ? "yes" : "no"; }
+std::string number_text(double value) { return fmt::format("{:.4g}", value); }
+
+// A key of section [machine].
+struct MachineKey {
+  const char* name;
+  const char* remark;  // for the reader of a file, before the key; may be null
+  void (*set)(MachineTimes& machine, const Given& given);
+  std::string (*text)(const MachineTimes& machine);
+};
+template <std::string MachineTimes::*text>
+constexpr MachineKey text_key(const char* name) {
+  return {name, nullptr, [](MachineTimes& m, const Given& given) { m.*text = given.value; },
+          [](const MachineTimes& m) { return m.*text; }};
+}
+template <bool MachineTimes::*flag>
+constexpr MachineKey flag_key(const char* name) {
+  return {
+      name, nullptr,
+      [](MachineTimes& m, const Given& given) { m.*flag = parse_switch(given.value, given.where); },
+      [](const MachineTimes& m) { return yes_or_no(m.*flag); }};
+}
+template <int MachineTimes::*count>
+constexpr MachineKey count_key(const char* name) {
+  return {name, nullptr, [](MachineTimes& m, const Given& given) { m.*count = parse_count(given); },
+          [](const MachineTimes& m) { return std::to_string(m.*count); }};
+}
+template <double MachineTimes::*rate>
+constexpr MachineKey rate_key(const char* name, const char* remark = nullptr) {
+  return {name, remark, [](MachineTimes& m, const Given& given) { m.*rate = parse_rate(given); },
+          [](const MachineTimes& m) { return number_text(m.*rate); }};
+}
+constexpr std::array<MachineKey, 15> machine_section{
+    {text_key<&MachineTimes::name>("name"),
+     text_key<&MachineTimes::host>("host"),
+     text_key<&MachineTimes::processor>("processor"),
+     text_key<&MachineTimes::date>("date"),
+     text_key<&MachineTimes::source>("source"),
+     flag_key<&MachineTimes::measured>("measured"),
+     flag_key<&MachineTimes::on_gpu>("gpu"),
+     count_key<&MachineTimes::cores>("cores"),
+     count_key<&MachineTimes::threads>("threads"),
+     count_key<&MachineTimes::together>("shared"),
+     {"crowded", "what more threads than cores lose beside their equal shares; 1: nothing",
+      [](MachineTimes& m, const Given& given) {
+        m.crowded = parse_number(given.value, given.where, 1, 100);
+      },
+      [](const MachineTimes& m) { return number_text(m.crowded); }},
+     {"start", "seconds of a job before it loads anything",
+      [](MachineTimes& m, const Given& given) { m.start = parse_numbers(given, 1, "seconds")[0]; },
+      [](const MachineTimes& m) { return number_text(m.start); }},
+     rate_key<&MachineTimes::disk>(
+         "disk",
+         "bytes/s: weights from the disk, by a node; videos to it; memory that is used first"),
+     rate_key<&MachineTimes::write>("write"),
+     rate_key<&MachineTimes::touch>("touch")}};
+
+// Keys of section [link], and those of weights in the section of a type.
+constexpr std::array<std::pair<const char*, std::optional<Link> MachineTimes::*>, 3> links{
+    {{"node", &MachineTimes::node},
+     {"network", &MachineTimes::network},
+     {"host", &MachineTimes::host_memory}}};
+constexpr std::array<std::pair<const char*, double DTypeTimes::*>, 2> loads{
+    {{"load", &DTypeTimes::load}, {"load-convolutions", &DTypeTimes::load_convolutions}}};
 
 void add_section(std::string& text, const std::string& name, const DTypeTimes& times) {
-  text += fmt::format(
-      "\n[{}]\n# bytes/s of weights, of linear layers and of convolutions\nload = {:.4g}\n"
-      "load-convolutions = {:.4g}\n",
-      name, times.load, times.load_convolutions);
+  text += fmt::format("\n[{}]\n# bytes/s of weights, of linear layers and of convolutions\n", name);
+  for (const auto& [key, rate] : loads) {
+    text += fmt::format("{} = {}\n", key, number_text(times.*rate));
+  }
   const auto add = [&](const char* kind, const char* remark) {
     const auto found = times.operations.find(std::string_view(kind));
     if (found == times.operations.end()) return;
@@ -118,13 +168,12 @@ void add_section(std::string& text, const std::string& name, const DTypeTimes& t
 
 std::vector<std::string> machine_keys() {
   std::vector<std::string> keys;
-  for (const char* key : machine_section) keys.push_back(fmt::format("machine.{}", key));
-  for (const char* key : {"node", "network", "host"}) keys.push_back(fmt::format("link.{}", key));
+  for (const MachineKey& key : machine_section) keys.push_back(fmt::format("machine.{}", key.name));
+  for (const auto& [key, link] : links) keys.push_back(fmt::format("link.{}", key));
   for (const DType dtype : dtypes) {
     for (const char* suffix : {"", shared_suffix}) {
       const std::string name = std::string(name_of(dtype)) + suffix;
-      keys.push_back(name + ".load");
-      keys.push_back(name + ".load-convolutions");
+      for (const auto& [key, rate] : loads) keys.push_back(fmt::format("{}.{}", name, key));
       for (const Kind& kind : kinds) keys.push_back(fmt::format("{}.{}", name, kind.name));
       keys.push_back(fmt::format("{}.{}", name, backward));
     }
@@ -144,23 +193,22 @@ MachineTimes parse_machine(std::span<const Given> values, const std::string& fil
     const std::string_view name = given.name;
     const std::size_t dot = name.find('.');
     const std::string_view of = name.substr(0, dot), key = name.substr(dot + 1);
-    if (DTypeTimes* times = section(machine, of)) {
-      if (key.starts_with("load")) once(given);
-      if (key == "load") {
-        times->load = positive(parse_numbers(given, 1, "bytes/s")[0], given);
-      } else if (key == "load-convolutions") {
-        times->load_convolutions = positive(parse_numbers(given, 1, "bytes/s")[0], given);
-      } else {
-        times->operations[std::string(key)].push_back(parse_operation(given));
-      }
+    const auto named = [&](const auto& entry) { return key == entry.first; };
+    DTypeTimes* const times = section(machine, of);
+    const auto load = std::ranges::find_if(loads, named);
+    if (times != nullptr && load == loads.end()) {
+      times->operations[std::string(key)].push_back(parse_operation(given));
+      continue;
+    }
+    once(given);
+    if (times != nullptr) {
+      times->*load->second = parse_rate(given);
     } else if (of == "link") {
-      once(given);
-      (key == "node"      ? machine.node
-       : key == "network" ? machine.network
-                          : machine.host_memory) = parse_link(given);
+      machine.*std::ranges::find_if(links, named)->second = parse_link(given);
     } else {
-      once(given);
-      set_machine(machine, key, given);
+      std::ranges::find(machine_section, key, [](const MachineKey& one) {
+        return std::string_view(one.name);
+      })->set(machine, given);
     }
   }
   require(!machine.alone.empty(), Status::data,
@@ -168,9 +216,8 @@ MachineTimes parse_machine(std::span<const Given> values, const std::string& fil
           file);
   const auto check = [&](DType dtype, const DTypeTimes& times, const char* suffix) {
     const std::string name = std::string(name_of(dtype)) + suffix;
-    for (const auto& [rate, key] :
-         {std::pair{times.load, "load"}, {times.load_convolutions, "load-convolutions"}}) {
-      require(rate > 0, Status::data, "{}: {} is missing in section [{}]", file, key, name);
+    for (const auto& [key, rate] : loads) {
+      require(times.*rate > 0, Status::data, "{}: {} is missing in section [{}]", file, key, name);
     }
     for (const Kind& kind : kinds) {
       require(times.operations.contains(std::string_view(kind.name)), Status::data,
@@ -197,47 +244,28 @@ std::string to_text(const MachineTimes& machine) {
   std::string text =
       "# A machine for device.machine: times by which reelmesh predicts those of jobs.\n\n"
       "[machine]\n";
-  const auto line = [&](const char* key, const auto& value) {
-    text += fmt::format("{} = {}\n", key, value);
-  };
-  const auto rate = [&](const char* key, double value) { line(key, fmt::format("{:.4g}", value)); };
-  line("name", machine.name);
-  line("host", machine.host);
-  line("processor", machine.processor);
-  line("date", machine.date);
-  line("source", machine.source);
-  line("measured", machine.measured ? "yes" : "no");
-  line("gpu", machine.on_gpu ? "yes" : "no");
-  line("cores", machine.cores);
-  line("threads", machine.threads);
-  line("shared", machine.together);
-  text += "# what more threads than cores lose beside their equal shares; 1: nothing\n";
-  rate("crowded", machine.crowded);
-  text += "# seconds of a job before it loads anything\n";
-  rate("start", machine.start);
-  text += "# bytes/s: weights from the disk, by a node; videos to it; memory that is used first\n";
-  rate("disk", machine.disk);
-  rate("write", machine.write);
-  rate("touch", machine.touch);
+  for (const MachineKey& key : machine_section) {
+    if (key.remark != nullptr) text += fmt::format("# {}\n", key.remark);
+    text += fmt::format("{} = {}\n", key.name, key.text(machine));
+  }
   text +=
       "\n# Messages between two ranks of a node or of two nodes, and weights from the host's "
       "memory:\n"
       "# seconds of one without bytes, bytes/s, and the share of that time in which a rank cannot\n"
       "# compute.\n[link]\n";
-  const auto add = [&](const char* name, const std::optional<Link>& link) {
-    if (!link) return;
-    text += fmt::format("{} = {:.3g} {:.4g} {:.3g}\n", name, link->latency, link->bytes_per_s,
+  for (const auto& [key, member] : links) {
+    const std::optional<Link>& link = machine.*member;
+    if (!link) continue;
+    text += fmt::format("{} = {:.3g} {:.4g} {:.3g}\n", key, link->latency, link->bytes_per_s,
                         link->share);
-  };
-  add("node", machine.node);
-  add("network", machine.network);
-  add("host", machine.host_memory);
+  }
   text +=
       "\n# FLOPs, bytes and seconds of operations of a rank, for tensors of one type: while the\n"
       "# other ranks of its node wait, and in sections with -shared while `shared` ranks "
       "compute.\n";
-  for (const auto& [dtype, times] : machine.alone)
+  for (const auto& [dtype, times] : machine.alone) {
     add_section(text, std::string(name_of(dtype)), times);
+  }
   for (const auto& [dtype, times] : machine.shared) {
     add_section(text, std::string(name_of(dtype)) + shared_suffix, times);
   }
