@@ -57,18 +57,6 @@ std::vector<std::string> variables(const std::array<std::string_view, n>& beginn
   return found;
 }
 
-/// Gathers on the first rank.
-std::vector<RankHost> gather_hosts(const comm::Group& world, const RankHost& mine) {
-  const std::array<std::vector<std::string>, 4> columns{
-      world.gather(mine.host, 0), world.gather(mine.processor, 0), world.gather(mine.device, 0),
-      world.gather(mine.driver, 0)};
-  std::vector<RankHost> hosts;
-  for (std::size_t i = 0; i < columns[0].size(); ++i) {
-    hosts.push_back({columns[0][i], columns[1][i], columns[2][i], columns[3][i]});
-  }
-  return hosts;
-}
-
 /// "12.4, cuBLASLt 12.4.5, NCCL not found" → "CUDA 12.4", "cuBLASLt 12.4.5"
 std::vector<std::string> libraries_of_gpus() {
   std::vector<std::string> libraries;
@@ -114,9 +102,21 @@ std::string ProgramInfo::described() const {
   return fmt::format("{} ({}{})", version, revision, changed ? ", changed" : "");
 }
 
-JobRecord job_record(const comm::Group& world, const Job& job, const JobPlan& planned,
-                     const ProgramInfo& program, const Machine& machine, Device device,
-                     const std::string& weights) {
+std::vector<RankHost> gather_hosts(const comm::Group& world, const Machine& machine,
+                                   Device device) {
+  const std::array<std::vector<std::string>, 4> columns{
+      world.gather(machine.host, 0), world.gather(processor_name(), 0),
+      world.gather(name_of(device), 0),
+      world.gather(device.is_cuda() ? gpu_driver_version() : "", 0)};
+  std::vector<RankHost> hosts;
+  for (std::size_t i = 0; i < columns[0].size(); ++i) {
+    hosts.push_back({columns[0][i], columns[1][i], columns[2][i], columns[3][i]});
+  }
+  return hosts;
+}
+
+JobRecord job_record(const Job& job, const JobPlan& planned, const ProgramInfo& program,
+                     std::vector<RankHost> hosts, bool on_gpu, const std::string& weights) {
   JobRecord record;
   record.program = program.name;
   record.version = program.version;
@@ -125,8 +125,7 @@ JobRecord job_record(const comm::Group& world, const Job& job, const JobPlan& pl
   record.status = "unfinished";
   record.trace = job.trace_level > 0;
   Provenance& from = record.provenance;
-  from.hosts = gather_hosts(world, {machine.host, processor_name(), name_of(device),
-                                    device.is_cuda() ? gpu_driver_version() : ""});
+  from.hosts = std::move(hosts);
   for (const RankHost& host : from.hosts) record.hosts.push_back(host.host);
   from.command = as_utf8(job.source.command);
   std::error_code unknown;
@@ -141,12 +140,12 @@ JobRecord job_record(const comm::Group& world, const Job& job, const JobPlan& pl
   from.compiler_flags = program.compiler_flags;
   from.build_type = program.build_type;
   from.libraries = program.libraries;
-  if (device.is_cuda()) {
+  if (on_gpu) {
     for (std::string& library : libraries_of_gpus()) from.libraries.push_back(std::move(library));
   }
   from.model_path = path_text(job.model.root);
   from.weights_hash = weights;
-  if (!device.is_cuda()) from.products = planned.products.empty() ? "float32" : planned.products;
+  if (!on_gpu) from.products = planned.products.empty() ? "float32" : planned.products;
   from.environment = as_utf8(variables(read_variables));
   from.slurm = as_utf8(variables(slurm_variables));
   return record;

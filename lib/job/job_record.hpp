@@ -17,11 +17,14 @@ struct ProgramInfo {
   std::string described() const;
 };
 
+/// The computers of all ranks, on the first rank; elsewhere nothing. Collective.
+std::vector<RankHost> gather_hosts(const comm::Group& world, const Machine& machine, Device device);
+
 /// The record of a job that has been planned, unfinished, without `clips`, `plan`, `plan_json` and
-/// times. weights: hash of the checkpoint. Complete on the first rank only. Collective.
-JobRecord job_record(const comm::Group& world, const Job& job, const JobPlan& planned,
-                     const ProgramInfo& program, const Machine& machine, Device device,
-                     const std::string& weights);
+/// times. hosts: as gather_hosts(). on_gpu: whether this rank computes on one. weights: hash of the
+/// checkpoint.
+JobRecord job_record(const Job& job, const JobPlan& planned, const ProgramInfo& program,
+                     std::vector<RankHost> hosts, bool on_gpu, const std::string& weights);
 
 /// Sets all but the states of the clips of a job, as write_job needs them. records: of job.clips,
 /// in the same order.

@@ -152,7 +152,9 @@ void JobRun::announce() {
 }
 
 void JobRun::begin_record() {
-  record_ = job_record(world_, job_, planned_, program_, found_.machine, found_.device, model_);
+  record_ =
+      job_record(job_, planned_, program_, gather_hosts(world_, found_.machine, found_.device),
+                 found_.device.is_cuda(), model_);
   record_.plan = described_.at("description");
   if (prediction_) record_.predicted_seconds = prediction_->job;
   record_.start = started_;

@@ -242,8 +242,9 @@ void Training::open_output() {
 }
 
 void Training::begin_record(const std::string& model) {
-  record_ =
-      job_record(world_, job_, samples_.planned, program_, found_.machine, found_.device, model);
+  record_ = job_record(job_, samples_.planned, program_,
+                       gather_hosts(world_, found_.machine, found_.device), found_.device.is_cuda(),
+                       model);
   record_.start = iso8601_now();
   const std::optional<Prediction> prediction = predict(samples_.planned, {});
   if (prediction) record_.predicted_seconds = prediction->job;
