@@ -4,8 +4,8 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.hpp"
-#include "base/file.hpp"
 #include "job/describe.hpp"
+#include "job/loading.hpp"
 #include "plan/step_time.hpp"
 
 namespace reelmesh {
@@ -86,32 +86,19 @@ class Predicted {
     return (times[(times.size() - 1) / 2] + times[times.size() / 2]) / 2;
   }
 
-  double seconds_to_load(StageMemory RankMemory::*part, bool autoencoder) const {
-    std::int64_t most = 0;
-    for (const RankMemory& rank : planned_.plan.memory.ranks) {
-      most = std::max(most, (rank.*part).weights);
-    }
-    return static_cast<double>(most) /
-           by_.load(planned_.predicted_by.dtype, planned_.predicted_by.busy, autoencoder);
-  }
-
   double load() const {
-    return seconds_to_load(&RankMemory::text, false) + seconds_to_load(&RankMemory::encode, true) +
-           seconds_to_load(&RankMemory::denoise, false) +
-           seconds_to_load(&RankMemory::decode, true) +
-           static_cast<double>(bytes_on_disk()) / by_.disk + touching();
-  }
-
-  // Bytes of the checkpoint that the system would have to read from the disk.
-  std::int64_t bytes_on_disk() const {
-    std::int64_t bytes = 0;
-    for (const ModelPart part : {ModelPart::text_encoder, ModelPart::transformer, ModelPart::vae}) {
-      const Checkpoint weights = planned_.family->open(part);
-      for (const auto& [path, file] : weights.files()) {
-        bytes += static_cast<std::int64_t>(std::filesystem::file_size(path)) - cached_bytes(path);
+    double seconds = touching();
+    for (const LoadedWeights& weights : loaded::all) {
+      std::int64_t most = 0;
+      for (const RankMemory& rank : planned_.plan.memory.ranks) {
+        most = std::max(most, (rank.*weights.stage).weights);
       }
+      seconds += seconds_to_load(planned_, weights, most);
     }
-    return bytes;
+    for (const ModelPart part : {ModelPart::text_encoder, ModelPart::transformer, ModelPart::vae}) {
+      seconds += seconds_from_disk(planned_, part);
+    }
+    return seconds;
   }
 
   // The first use of all memory that a rank has at its peak, of which loading is most.
