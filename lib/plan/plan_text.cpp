@@ -335,8 +335,10 @@ std::string plan_text(const json& plan, Detail detail) {
   if (has("layout")) text += clip_layout(plan);
   if (has("last_batches")) {
     const json& last = plan["last_batches"];
-    text += fmt::format("the last {} batches:\n{}", last.at("batches").get<std::int64_t>(),
-                        plan_text(last.at("plan"), detail));
+    const auto batches = last.at("batches").get<std::int64_t>();
+    text +=
+        fmt::format("the last {}:\n{}", batches == 1 ? "batch" : fmt::format("{} batches", batches),
+                    plan_text(last.at("plan")));
   }
   if (has("by_rank")) text += memory(plan);
   if (has("schedule")) text += schedule(plan["schedule"]);
