@@ -13,7 +13,9 @@ import unittest
 try:
     import h5py
     import jsonschema  # noqa: F401
+    import matplotlib  # noqa: F401
     import numpy as np
+    from PIL import Image
 except ImportError as missing:
     print(f"trace_test: passed over: {missing}")
     sys.exit(77)
@@ -239,6 +241,21 @@ class Trace(ToolTest):
                           if event["ph"] == "X"}, {"denoise_step"})
         self.assertEqual({event["name"] for event in self.convert("--level", "layers")
                           if event["ph"] == "X"}, {"denoise_step", "transformer_block"})
+
+    def test_timelines_of_jobs_are_one_below_the_other(self):
+        wide, picture = 0, self.folder / "made" / "both.png"
+        for outs in ((self.out,), (self.out, self.folder / "other")):
+            for i, out in enumerate(outs):
+                results_support.write_trace(out, 3 + 97 * i, 100)
+            said = self.expect(0, *outs, "--picture", picture)
+            self.assertIn(str(picture), said)
+            with Image.open(picture) as image:
+                self.assertGreater(image.height, wide + 100)
+                wide = image.height
+                colours = {colour for _, colour in image.convert("RGB").getcolors(1 << 20)}
+            self.assertIn((0x2f, 0x6f, 0xc0), colours, "denoise_step")
+        self.refused(66, "has no trace.h5", self.out, self.folder, "--picture", picture)
+        self.refused(64, "expected one without --picture", self.out, self.out)
 
     def test_wrong_use(self):
         results_support.write_trace(self.out, 2, 100)

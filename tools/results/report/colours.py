@@ -2,7 +2,8 @@
 
 LANES = {"compute": "#3d7cc9", "exchange": "#e08a1e", "file": "#7d8ca0"}
 NAMES = {"encode": "#8a63c9", "encode_image": "#6d4fb0", "encode_video": "#6d4fb0",
-         "t5_layer": "#a98bdd", "denoise_step": "#2f6fc0", "reuse_step": "#8f8f3c",
+         "t5_layer": "#a98bdd", "denoise_step": "#2f6fc0", "denoise_steps": "#2f6fc0",
+         "reuse_step": "#8f8f3c",
          "measure_change": "#4f9fb3",
          "train_step": "#2f6fc0", "validate": "#4f9fb3", "make_samples": "#8a63c9",
          "transformer_block": "#5b9ae0", "product": "#1a94ad", "attention": "#c2508e",
