@@ -267,7 +267,9 @@ po::options_description known_plan_options() {
   known.add_options()("ranks", po::value<std::string>())(
       "ranks-per-node", po::value<std::string>())("device-memory", po::value<std::string>())(
       "json", po::bool_switch())("calibrate", po::value<std::string>())(
-      "compare", po::bool_switch())("deadline", po::value<std::string>());
+      "compare", po::bool_switch())("deadline", po::value<std::string>())(
+      "simulate", po::value<std::string>())("mtbf", po::value<std::string>())(
+      "requeue", po::value<std::string>());
   return known;
 }
 
@@ -367,6 +369,12 @@ PlanOptions parse_plan(int argc, const char* const* argv, const Allocation& allo
       options.compare = true;
     } else if (given.name == "deadline") {
       options.deadline = parse_wait(given.value, given.where);
+    } else if (given.name == "simulate") {
+      options.simulate = parse_path(given.value, given.where);
+    } else if (given.name == "mtbf") {
+      options.failures.every = parse_wait(given.value, given.where);
+    } else if (given.name == "requeue") {
+      options.failures.pause = parse_wait(given.value, given.where);
     } else if (given.name == "calibrate") {
       options.calibrate = parse_path(given.value, given.where);
     } else {
@@ -397,6 +405,13 @@ PlanOptions parse_plan(int argc, const char* const* argv, const Allocation& allo
           options.compare ? "--compare" : "--deadline");
   require(!options.compare || !options.deadline, Status::usage,
           "--compare and --deadline are given, expected one of them");
+  require(options.simulate.empty() || (options.ranks.size() == 1 && !options.compare),
+          Status::usage,
+          "--simulate: expected one number of --ranks, and no --compare or --deadline");
+  for (const char* own : {"mtbf", "requeue"}) {
+    require(!seen.contains(own) || !options.simulate.empty(), Status::usage,
+            "--{}: is given without --simulate", own);
+  }
   Draft draft = read_draft(JobKind::any, of_job, words.operands);
   const bool has_clips =
       !draft.texts.empty() || !draft.prompt_file.empty() || !draft.job.clips.empty();
@@ -418,6 +433,13 @@ std::string plan_help() {
         {"--deadline TIME",
          "plan with the fewest ranks, at most --ranks, with which the job is "
          "predicted to take at most this time, such as 2h"},
+        {"--simulate OUT",
+         "play the job with predicted times and write OUT/job.h5 and OUT/trace.h5, without clips, "
+         "for reelmesh-report and reelmesh-trace, with device.machine"},
+        {"--mtbf TIME",
+         "of --simulate: mean time between failures of a rank, such as 5000h [default: none "
+         "fails]"},
+        {"--requeue TIME", "of --simulate: from a failure to the next start [default: 1min]"},
         {"--ranks-per-node M", "ranks of a node [default: all ranks on one node]"},
         {"--device-memory SIZES", "the same as --device.memory-limit"},
         {"--calibrate FILE",

@@ -10,6 +10,7 @@
 
 #include "job/batch_system.hpp"
 #include "job/job.hpp"
+#include "job/simulation.hpp"
 
 namespace reelmesh::app {
 
@@ -39,6 +40,8 @@ struct PlanOptions {
   /// given.
   std::optional<double> deadline;
   std::optional<int> ranks_per_node;  ///< default: all on one node
+  std::filesystem::path simulate;     ///< the folder of a simulated job
+  SimulatedFailures failures;
   bool json = false;
   bool of_allocation = false;  ///< ranks are those of the allocation
   /// A machine file to write; of the job then only the device's options are set.

@@ -14,10 +14,12 @@
 #include "job/describe.hpp"
 #include "job/machine.hpp"
 #include "job/machine_file.hpp"
+#include "job/simulated_job.hpp"
 #include "job_command.hpp"
 #include "ops/onednn.hpp"
 #include "options.hpp"
 #include "pipeline/start.hpp"
+#include "program.hpp"
 #include "train/sampling.hpp"
 
 namespace reelmesh::app {
@@ -154,6 +156,18 @@ void warn_of_time_limit(const Allocation& allocation, const Prediction& predicti
                format_seconds(std::max(0.0, *allocation.seconds_left)));
 }
 
+// A sentence about the simulated job.
+std::string describe_simulation(const Simulation& simulation, const Simulation& undisturbed,
+                                const std::filesystem::path& folder) {
+  std::string failures;
+  if (const std::size_t count = simulation.failures.size()) {
+    failures = fmt::format(", with {} failure{} that cost {}", count, count > 1 ? "s" : "",
+                           format_seconds(simulation.seconds - undisturbed.seconds));
+  }
+  return fmt::format("\nsimulated: the job takes {}{}; {} and trace.h5 are for reelmesh-report\n",
+                     format_seconds(simulation.seconds), failures, (folder / "job.h5").string());
+}
+
 Status calibrate(const PlanOptions& options) {
   const auto work = [&](const comm::Group& ranks, const Job& job, const ProgramInfo& program,
                         comm::Watchdog*) {
@@ -191,6 +205,12 @@ Status plan_command(int argc, const char* const* argv) {
   choose_products(job);
   Family::open(job.model)->check_weights(job.train || has_videos(job));
   if (options.ranks.size() > 1 || options.compare || options.deadline) require_machine(job);
+  if (!options.simulate.empty()) {
+    require(!job.train, Status::usage,
+            "--simulate: is given for a training, expected a job that makes clips");
+    require_machine(job);
+    require_new(options.simulate);
+  }
   if (options.compare) return print_layouts(options);
   if (options.ranks.size() > 1) return print_rank_counts(options);
   Conditions conditions =
@@ -237,7 +257,16 @@ Status plan_command(int argc, const char* const* argv) {
     }
     return print();
   }
-  add_clips(fitting_job(job, conditions), "", job.batch);
+  const JobPlan planned = fitting_job(job, conditions);
+  add_clips(planned, "", job.batch);
+  if (!options.simulate.empty()) {
+    const Simulation undisturbed = simulate(job, planned, {});
+    const Simulation simulation =
+        options.failures.every > 0 ? simulate(job, planned, options.failures) : undisturbed;
+    write_simulation(options.simulate, simulation, job, planned, program_info(), described);
+    described["simulated"] = describe(simulation, undisturbed);
+    text += describe_simulation(simulation, undisturbed, options.simulate);
+  }
   return print();
 }
 

@@ -35,6 +35,7 @@ inline constexpr SpanKind encode{"encode", Level::stages, lanes::compute, "text 
 inline constexpr SpanKind encode_image{"encode_image", Level::stages, lanes::compute, "from an image to latents"};
 inline constexpr SpanKind encode_video{"encode_video", Level::stages, lanes::compute, "from a video to latents"};
 inline constexpr SpanKind denoise_step{"denoise_step", Level::stages, lanes::compute, "sampler step of a whole batch, with the number of its first clip"};
+inline constexpr SpanKind denoise_steps{"denoise_steps", Level::stages, lanes::compute, "all steps of a batch; only in simulated traces of long jobs"};
 inline constexpr SpanKind reuse_step{"reuse_step", Level::stages, lanes::compute, "step of a batch without the blocks of the transformer (sample.cache)"};
 inline constexpr SpanKind measure_change{"measure_change", Level::stages, lanes::compute, "how much the input of the blocks has changed since the step before (teacache of Open-Sora)"};
 inline constexpr SpanKind train_step{"train_step", Level::stages, lanes::compute, "training step of all clips of a batch that a rank takes part in"};

@@ -616,6 +616,13 @@ double seconds_after_steps(const JobPlan& planned, const Plan& plan, std::size_t
              planned.predicted_by.machine->write;
 }
 
+double seconds_of_step(const JobPlan& planned, const Plan& plan, std::size_t size,
+                       std::size_t replica) {
+  const ClipPlan& clip = plan.sizes[size];
+  return busiest(plan, clip, plan.roles.denoise[replica], planned.predicted_by.machine.get()) /
+         static_cast<double>(clip.workload.clips);
+}
+
 TaskSchedule task_schedule(const JobPlan& planned, const std::vector<BatchOutline>& batches) {
   return batch_schedule(planned.plan, planned, batches);
 }

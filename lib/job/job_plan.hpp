@@ -84,6 +84,11 @@ struct JobPlan {
 double seconds_of_decode(const JobPlan& planned, const Plan& plan, std::size_t size);
 double seconds_after_steps(const JobPlan& planned, const Plan& plan, std::size_t size);
 
+/// Seconds of a step of one clip of one of plan.sizes on the slowest rank of a replica, while it is
+/// in a batch. plan: as above; of a job whose times are known.
+double seconds_of_step(const JobPlan& planned, const Plan& plan, std::size_t size,
+                       std::size_t replica);
+
 /// When each batch is predicted to be made, by which replica of planned.plan: in seconds, with
 /// decoding and writing in phased mode, if times are known; otherwise in FLOPs of its steps.
 TaskSchedule task_schedule(const JobPlan& planned, const std::vector<BatchOutline>& batches);

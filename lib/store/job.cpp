@@ -122,9 +122,12 @@ void fill(hid_t file, const std::filesystem::path& folder, const JobRecord& reco
 
 }  // namespace
 
-std::string iso8601_now() {
-  return fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::time(nullptr)));
+std::string iso8601(std::chrono::system_clock::time_point time) {
+  const auto seconds = std::chrono::system_clock::to_time_t(time);
+  return fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(seconds));
 }
+
+std::string iso8601_now() { return iso8601(std::chrono::system_clock::now()); }
 
 void write_job(const std::filesystem::path& folder, const JobRecord& record) {
   hdf5::write_file(folder / "job.h5", [&](hid_t file) { fill(file, folder, record); });

@@ -1,5 +1,6 @@
 #pragma once
 // The index of an output folder, job.h5.
+#include <chrono>
 #include <filesystem>
 #include <string>
 #include <utility>
@@ -46,7 +47,7 @@ struct JobRecord {
   /// and as measured, once the job is complete.
   std::optional<double> predicted_seconds, measured_seconds;
   /// "unfinished" while the job runs, and after an error; "complete"; "stopped"; "failed": some
-  /// clips have failed.
+  /// clips have failed; "simulated": nothing was made.
   std::string status;
   std::vector<JobClip> clips;  ///< each has a row of the table /states
   bool trace = false;          ///< whether to link /trace
@@ -60,6 +61,7 @@ struct JobRecord {
 };
 
 /// "2026-01-31T12:34:56Z"
+std::string iso8601(std::chrono::system_clock::time_point time);
 std::string iso8601_now();
 
 /// Writes folder/job.h5 from this rank only, replacing an existing one: attributes, /states,

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstring>
 #include <deque>
 #include <numeric>
 #include <optional>
@@ -26,22 +27,30 @@ struct Tables {
 using RowCounts = std::array<std::int64_t, part_tables.size()>;
 constexpr std::int64_t memory_rows_of_rank = std::int64_t{2} * purposes;
 
-// "2026-01-31T12:34:56.789Z", of a time on this rank's clock.
-std::string iso8601(std::int64_t own_ns) {
+using TimePoint = std::chrono::system_clock::time_point;
+
+// Of a time on this rank's clock.
+TimePoint time_of(std::int64_t own_ns) {
   using namespace std::chrono;
-  const auto ago = duration_cast<system_clock::duration>(nanoseconds(trace::now_ns() - own_ns));
-  const auto time = floor<milliseconds>(system_clock::now() - ago);
+  return system_clock::now() -
+         duration_cast<system_clock::duration>(nanoseconds(trace::now_ns() - own_ns));
+}
+
+// "2026-01-31T12:34:56.789Z"
+std::string with_milliseconds(TimePoint exact) {
+  using namespace std::chrono;
+  const auto time = floor<milliseconds>(exact);
   const auto whole = floor<seconds>(time);
   return fmt::format("{:%Y-%m-%dT%H:%M:%S}.{:03}Z", fmt::gmtime(system_clock::to_time_t(whole)),
                      (time - whole).count());
 }
 
-// Everything but the rows. totals: rows of all ranks. origin: time 0 on the clock of this rank 0.
+// Everything but the rows. totals: rows of all ranks. origin: time 0.
 void make_structure(hid_t file, const Tables& tables, const RowCounts& totals, int ranks,
-                    const std::string& level, std::int64_t origin, bool complete) {
+                    const std::string& level, TimePoint origin, bool complete) {
   hdf5::write_title(file, "trace of reelmesh");
   hdf5::write_attribute(file, "level", level);
-  hdf5::write_attribute(file, "start", iso8601(origin));
+  hdf5::write_attribute(file, "start", with_milliseconds(origin));
   hdf5::write_flag(file, "complete", complete);
   for (const PartTable kind : part_tables) {
     create_table(file, tables.of(kind), totals[index(kind)]);
@@ -110,7 +119,7 @@ void make_trace_file(const std::filesystem::path& folder, int ranks, const std::
     for (std::size_t i = 0; i < totals.size(); ++i) totals[i] += added.counts[i];
   }
   hdf5::write_file(folder / "trace.h5", [&](hid_t file) {
-    make_structure(file, tables, totals, ranks, level, origin, false);
+    make_structure(file, tables, totals, ranks, level, time_of(origin), false);
     RowCounts before{};
     for (int rank = 0; rank < ranks; ++rank) {
       const RowsOfRank& own = rows[static_cast<std::size_t>(rank)];
@@ -140,10 +149,52 @@ void write_trace_file(const comm::Group& world, const std::filesystem::path& fol
     bytes += totals[i] * static_cast<std::int64_t>(tables.of(kind).row_bytes);
   }
   const auto structure = [&](hid_t file) {
-    make_structure(file, tables, totals, ranks, level, origin, true);
+    make_structure(file, tables, totals, ranks, level, time_of(origin), true);
   };
   write_pieces(world, folder / "trace.h5", structure, bytes,
                rows->pieces(tables, rank, before, totals, origin));
+}
+
+void write_simulated_trace(const std::filesystem::path& folder, TimePoint start,
+                           const std::vector<RankRecord>& ranks,
+                           const std::vector<std::vector<trace::Span>>& spans) {
+  const Tables tables;
+  RowCounts totals{};
+  for (const auto& of_rank : spans) totals[index(PartTable::spans)] += std::ssize(of_rank);
+  const auto level =
+      std::string(trace::level_names[static_cast<std::size_t>(trace::Level::stages)]);
+  hdf5::write_file(folder / "trace.h5", [&](hid_t file) {
+    make_structure(file, tables, totals, static_cast<int>(ranks.size()), level, start, true);
+    std::int64_t before = 0;
+    for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
+      const auto number = static_cast<std::int64_t>(rank);
+      const RankRow row = to_rank_row(ranks[rank], static_cast<int>(rank));
+      const auto memory = memory_rows(ranks[rank], static_cast<int>(rank));
+      const auto read = [&](std::int64_t first, std::int64_t count) {
+        std::string bytes(static_cast<std::size_t>(count) * sizeof(SpanRow), '\0');
+        for (std::int64_t i = 0; i < count; ++i) {
+          const SpanRow made =
+              to_span_row(spans[rank][static_cast<std::size_t>(first + i)], static_cast<int>(rank));
+          std::memcpy(bytes.data() + static_cast<std::size_t>(i) * sizeof(SpanRow), &made,
+                      sizeof made);
+        }
+        return bytes;
+      };
+      std::vector<Piece> pieces{{"ranks", tables.ranks.type.get(), Box{{number}, {1}}, &row, {}},
+                                {"memory",
+                                 tables.memory.type.get(),
+                                 Box{{number * memory_rows_of_rank}, {memory_rows_of_rank}},
+                                 memory.data(),
+                                 {}}};
+      if (!spans[rank].empty()) {
+        const Table& table = tables.of(PartTable::spans);
+        const Box box{{before}, {std::ssize(spans[rank])}};
+        pieces.push_back({table.name, table.type.get(), box, nullptr, read});
+      }
+      write_pieces_alone(file, pieces);
+      before += std::ssize(spans[rank]);
+    }
+  });
 }
 
 }  // namespace reelmesh

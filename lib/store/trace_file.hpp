@@ -1,5 +1,6 @@
 #pragma once
 // Makes trace.h5 from the files of trace_parts.hpp.
+#include <chrono>
 #include <filesystem>
 #include <string>
 
@@ -16,5 +17,13 @@ void make_trace_file(const std::filesystem::path& folder, int ranks, const std::
 /// with both comparisons of the clock. Collective.
 void write_trace_file(const comm::Group& world, const std::filesystem::path& folder,
                       const std::string& level, const RankPart& mine);
+
+/// Writes folder/trace.h5 of a job that was not run, from this process alone: of the level
+/// `stages`, without messages and counters. start: time 0. spans: of each rank, by their starts, in
+/// ns since time 0. Error(cannot_create), Error(io).
+void write_simulated_trace(const std::filesystem::path& folder,
+                           std::chrono::system_clock::time_point start,
+                           const std::vector<RankRecord>& ranks,
+                           const std::vector<std::vector<trace::Span>>& spans);
 
 }  // namespace reelmesh

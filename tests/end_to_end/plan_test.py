@@ -1,6 +1,7 @@
 """`reelmesh plan`, device.memory-limit, measured memory compared with the plan's prediction, and
 predicted times."""
 
+import json
 import pathlib
 
 import h5py
@@ -11,6 +12,7 @@ from support import (ERROR, LONG, PROGRAM, DATA, Reference, Scratch, command_of,
 
 USAGE, DATA_ERROR, NO_INPUT, UNAVAILABLE = 64, 65, 66, 69
 MIB = 1 << 20
+TOOLS = DATA.parents[2] / "tools"
 MACHINE = DATA.parent / "machine.cfg"
 # Predicted memory may be this fraction below or above the measured peak of a rank. Fragmentation is
 # predicted as a tenth of the memory in use, but differs from run to run.
@@ -191,6 +193,12 @@ class TrainingTest(PlanCase):
         self.assertEqual(self.train(options, 2).status, 0)
 
 
+    def test_is_not_simulated(self):
+        out = self.folder / "simulated"
+        self.refused(self.plan(self.options(device__machine=MACHINE), "--ranks", 1, "--simulate",
+                               out), USAGE, "--simulate", "training")
+        self.assertFalse(out.exists())
+
     def test_times_are_predicted_and_measured(self):
         options = self.options(device__machine=MACHINE)
         outcome = self.train(options, 1)
@@ -323,6 +331,77 @@ class TimesTest(PlanCase):
         path = self.folder / "none.cfg"
         self.refused(self.plan(self.tiny(device__machine=path), "--ranks", 1), NO_INPUT,
                      "device.machine: ", path, "not found")
+
+    def test_a_simulated_job_is_shown_like_a_real_one(self):
+        real = self.tiny(device__machine=MACHINE, prompt__text=["one", "two", "three"])
+        self.make(real, 2)
+        out = self.folder / "simulated"
+        planned = self.planned(real, "--ranks", 2, "--simulate", out)
+        simulated = planned["simulated"]
+        self.assertEqual(simulated["failures"], [])
+        self.assertEqual(simulated["job_seconds"], simulated["job_seconds_without_failures"])
+        predicted = planned["predicted"]["job_seconds"]
+        self.assertAlmostEqual(simulated["job_seconds"], predicted, delta=0.05 * predicted)
+        self.assertEqual(sorted(path.name for path in out.iterdir()), ["job.h5", "trace.h5"])
+        reports = {}
+        for folder in (pathlib.Path(real["output.path"]), out):
+            outcome = execute([TOOLS / "reelmesh-report", folder, "--json"])
+            self.assertEqual(outcome.status, 0, outcome)
+            reports[folder.name] = json.loads(outcome.output)
+            outcome = execute([TOOLS / "reelmesh-trace", folder])
+            self.assertEqual(outcome.status, 0, outcome)
+        found, expected = reports["simulated"], reports["output"]
+        self.assertEqual((found["job"]["status"], expected["job"]["status"]),
+                         ("simulated", "complete"))
+        self.assertEqual(found["clips"]["missing"], 3)
+        calls = [{name["name"]: name["calls"] for name in report["trace"]["names"]}
+                 for report in (found, expected)]
+        for name in ("encode", "denoise_step", "decode", "write"):
+            self.assertEqual(calls[0][name], calls[1][name], name)
+        self.assertEqual([rank["role"] for rank in found["trace"]["ranks"]],
+                         [rank["role"] for rank in expected["trace"]["ranks"]])
+        self.assertEqual(found["trace"]["step_bytes"], expected["trace"]["step_bytes"])
+        # The job itself may be run there afterwards.
+        self.make(real | {"output.path": out, "output.if-exists": "replace"}, 1)
+
+    def test_failures_are_simulated(self):
+        options = self.tiny(device__machine=MACHINE, prompt__text=["one"] * 20)
+        own = "--ranks", 2, "--requeue", "5s"
+        out = self.folder / "simulated"
+        found = self.planned(options, *own, "--simulate", out, "--mtbf", "1s")["simulated"]
+        self.assertGreater(len(found["failures"]), 0)
+        self.assertGreater(found["job_seconds"], found["job_seconds_without_failures"]
+                           + 5 * len(found["failures"]))
+        outcome = self.plan(options, *own, "--simulate", self.folder / "again", "--mtbf", "1s")
+        self.assertIn(f"with {len(found['failures'])} failure", outcome.output)
+        self.refused(self.plan(options, *own, "--simulate", self.folder / "b", "--mtbf", "1ms"),
+                     UNAVAILABLE, "--mtbf", "after 1000 failures")
+        self.assertFalse((self.folder / "b").exists())
+
+    def test_what_cannot_be_simulated_is_refused(self):
+        options = self.tiny(device__machine=MACHINE)
+        out = self.folder / "simulated"
+        for own, told in ((("--ranks", "1,2", "--simulate", out), "--simulate"),
+                          (("--ranks", 1, "--compare", "--simulate", out), "--simulate"),
+                          (("--ranks", 1, "--mtbf", "2h"), "--mtbf: is given without --simulate"),
+                          (("--ranks", 1, "--simulate", out, "--mtbf", "0s"), "--mtbf")):
+            with self.subTest(own):
+                self.refused(self.plan(options, *own), USAGE, told)
+        self.refused(self.plan(self.tiny(), "--ranks", 1, "--simulate", out), USAGE,
+                     "device.machine is missing")
+        self.assertFalse(out.exists())
+        out.mkdir()
+        (out / "notes.txt").write_text("mine")
+        self.refused(self.plan(options, "--ranks", 1, "--simulate", out), 73, out, "not an empty")
+        self.assertEqual([path.name for path in out.iterdir()], ["notes.txt"])
+
+    def test_the_last_clips_on_larger_replicas(self):
+        """Their layout is part of the text."""
+        outcome = self.plan(self.tiny(device__machine=MACHINE, prompt__text=["a", "b", "c"]),
+                            "--ranks", 2)
+        self.assertEqual(outcome.status, 0, outcome)
+        self.assertIn("the last batch:", outcome.output)
+        self.assertEqual(outcome.output.count("GFLOP/step"), 1, "one table of ranks")
 
     def test_calibrate_needs_a_folder(self):
         file = self.folder / "missing" / "machine.cfg"

@@ -62,7 +62,7 @@ class Index:
 
     @property
     def status(self):
-        """'unfinished' (running or killed), 'complete', 'stopped' or 'failed'."""
+        """'unfinished' (running or killed), 'complete', 'stopped', 'failed' or 'simulated'."""
         return self.attributes.get("status", "")
 
 

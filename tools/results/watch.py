@@ -12,6 +12,7 @@ from .index import Index
 ENDS = {"complete": (0, "the job is complete"),
         "failed": (1, "the job has ended, and some clips have failed"),
         "stopped": (75, "the job was stopped early, its state is saved: run it again to go on"),
+        "simulated": (66, "the job was only simulated, it has no clips"),
         "killed": (76, "the job has ended without saying so: it was killed, or failed")}
 
 

@@ -4,8 +4,8 @@ import textwrap
 from ..span_names import LANES, lanes
 from . import memory
 from .training_words import in_words
-from .units import (not_complete, number, percent, plural, provenance_in_words, rate, seconds,
-                    signed_percent, size)
+from .units import (SIMULATED, not_complete, number, percent, plural, provenance_in_words, rate,
+                    seconds, signed_percent, size)
 
 WIDE = 100
 MAX_CLIPS, MAX_LINES = 40, 64  # rows of a table; beyond, a line says how many are left out
@@ -91,6 +91,8 @@ def _head(numbers):
              *_prediction(job["prediction"]),
              f"  ranks   {machine}" + (f", {', '.join(job['devices'])}" if job["devices"] else ""),
              f"  model   {job['model']}", f"  reelmesh {job['version']}"]
+    if job["status"] == "simulated":
+        lines.append(f"  {SIMULATED}")
     if numbers["trace"] and not numbers["trace"]["complete"]:
         lines.append("  The trace has what was written before the job ended.")
     return "\n".join(lines) + _now(job["now"])

@@ -8,13 +8,14 @@ import string
 from ..span_names import lanes
 from . import clip_cards, colours, timeline, trace_parts, training_parts
 from .markup import section, table, text
-from .units import (not_complete, number, percent, plain, plural, provenance_in_words, seconds,
+from .units import (SIMULATED, not_complete, number, percent, plain, plural, provenance_in_words, seconds,
                     signed_percent)
 
 HERE = pathlib.Path(__file__).resolve().parent
 STATUS = {"complete": ("good", "complete"), "running": ("busy", "running"),
           "failed": ("bad", "some clips failed"), "stopped": ("warn", "stopped early"),
-          "unfinished": ("warn", "unfinished"), "unknown": ("warn", "unknown")}
+          "unfinished": ("warn", "unfinished"),
+          "simulated": ("warn", "simulated"), "unknown": ("warn", "unknown")}
 
 
 def of(numbers, job, measured, media, folder):
@@ -120,7 +121,9 @@ def _notes(numbers):
     if job["status"] == "stopped":
         notes.append("The job was stopped early and can go on: run it again with "
                      "output.if-exists = resume.")
-    if bad := not_complete(clips):
+    if job["status"] == "simulated":
+        notes.append(text(SIMULATED))
+    elif bad := not_complete(clips):
         notes.append(f'Clips that are not complete: {", ".join(bad)}. <a href="#clips">Reasons '
                      "are below.</a>")
     if trace and not trace["complete"]:

@@ -70,6 +70,10 @@ def plural(count, one):
     return f"{number(count)} {one if count == 1 else one + 's'}"
 
 
+# Of a job with the status 'simulated'.
+SIMULATED = "The job was not run: plan --simulate has predicted its times, and there are no clips."
+
+
 def not_complete(clips):
     """['2 failed', …]: how many clips are in each state other than 'complete'."""
     return [f"{number(clips[state])} {state}" for state in ("failed", "damaged", "saved", "missing")
