@@ -269,7 +269,7 @@ po::options_description known_plan_options() {
       "json", po::bool_switch())("calibrate", po::value<std::string>())(
       "compare", po::bool_switch())("deadline", po::value<std::string>())(
       "simulate", po::value<std::string>())("mtbf", po::value<std::string>())(
-      "requeue", po::value<std::string>());
+      "requeue", po::value<std::string>())("trace", po::value<std::string>());
   return known;
 }
 
@@ -347,6 +347,27 @@ Job parse_calibration(const std::vector<Given>& givens, const std::vector<std::s
   return set_keys(JobKind::clips, by_name(givens), {}).job;
 }
 
+// The job that was run in a folder. own: the options of plan that are given.
+Job parse_correction(const std::filesystem::path& folder, const std::set<std::string>& own,
+                     std::vector<Given> givens, const std::vector<std::string>& operands) {
+  const auto refuse = [](const std::string& name) {
+    fail(Status::usage,
+         "--{}: is given with --trace, expected only device.machine, model.path, --calibrate and "
+         "--json",
+         name);
+  };
+  for (const std::string& name : own) {
+    if (name != "trace" && name != "calibrate" && name != "json") refuse(name);
+  }
+  for (const Given& given : givens) {
+    if (given.name != "device.machine" && given.name != "model.path") refuse(given.name);
+  }
+  givens.push_back({"from", (folder / "job.h5").string(), "--trace"});
+  Draft draft = read_draft(JobKind::clips, givens, operands);
+  add_clips(draft);
+  return std::move(draft.job);
+}
+
 }  // namespace
 
 PlanOptions parse_plan(int argc, const char* const* argv, const Allocation& allocation) {
@@ -369,6 +390,8 @@ PlanOptions parse_plan(int argc, const char* const* argv, const Allocation& allo
       options.compare = true;
     } else if (given.name == "deadline") {
       options.deadline = parse_wait(given.value, given.where);
+    } else if (given.name == "trace") {
+      options.trace = parse_path(given.value, given.where);
     } else if (given.name == "simulate") {
       options.simulate = parse_path(given.value, given.where);
     } else if (given.name == "mtbf") {
@@ -381,6 +404,10 @@ PlanOptions parse_plan(int argc, const char* const* argv, const Allocation& allo
       if (given.name == "device-memory") given.name = "device.memory-limit";
       of_job.push_back(std::move(given));
     }
+  }
+  if (!options.trace.empty()) {
+    options.job = parse_correction(options.trace, seen, of_job, words.operands);
+    return options;
   }
   if (!options.calibrate.empty()) {
     for (const std::string& own : seen) {
@@ -433,6 +460,9 @@ std::string plan_help() {
         {"--deadline TIME",
          "plan with the fewest ranks, at most --ranks, with which the job is "
          "predicted to take at most this time, such as 2h"},
+        {"--trace OUT",
+         "compare the predicted times of the job in the folder OUT with those of its trace; with "
+         "--calibrate, write a machine file with the times of device.machine in their ratio"},
         {"--simulate OUT",
          "play the job with predicted times and write OUT/job.h5 and OUT/trace.h5, without clips, "
          "for reelmesh-report and reelmesh-trace, with device.machine"},

@@ -40,6 +40,7 @@ struct PlanOptions {
   /// given.
   std::optional<double> deadline;
   std::optional<int> ranks_per_node;  ///< default: all on one node
+  std::filesystem::path trace;        ///< the folder of a job that is done; `job` is that job
   std::filesystem::path simulate;     ///< the folder of a simulated job
   SimulatedFailures failures;
   bool json = false;

@@ -11,6 +11,7 @@
 #include "job/batch_system.hpp"
 #include "job/calibration.hpp"
 #include "job/comparison.hpp"
+#include "job/correction.hpp"
 #include "job/describe.hpp"
 #include "job/machine.hpp"
 #include "job/machine_file.hpp"
@@ -156,6 +157,33 @@ void warn_of_time_limit(const Allocation& allocation, const Prediction& predicti
                format_seconds(std::max(0.0, *allocation.seconds_left)));
 }
 
+void write_machine(const std::filesystem::path& file, const MachineTimes& machine) {
+  NewFile written(file);
+  written.write(to_text(machine));
+  written.commit();
+}
+
+// A job that was run, as predicted and as measured.
+Status print_comparison_with_run(const PlanOptions& options) {
+  Job job = options.job;
+  require_machine(job);
+  const EarlierRun run = read_run(options.trace, job.parallel);
+  job.parallel = run.parallel;
+  const Conditions conditions =
+      plan_conditions(job, static_cast<int>(run.node_of.size()), job.threads.value_or(run.threads),
+                      run.node_of, ops::compute_dtype(job.dtype), job.machine->on_gpu);
+  const JobPlan planned = plan_job(job, conditions, probe_inputs(job));
+  const Correction correction =
+      corrected(planned, form_batches(planned.clips, planned.kinds, job.batch), run);
+  if (!options.calibrate.empty()) write_machine(options.calibrate, correction.machine);
+  if (options.json) {
+    std::cout << describe(correction).dump(2) << '\n';
+  } else {
+    std::cout << table_of(correction);
+  }
+  return Status::ok;
+}
+
 // A sentence about the simulated job.
 std::string describe_simulation(const Simulation& simulation, const Simulation& undisturbed,
                                 const std::filesystem::path& folder) {
@@ -176,11 +204,7 @@ Status calibrate(const PlanOptions& options) {
     MachineTimes machine = measure_machine(found.launched, found.device, found.threads,
                                            file.has_parent_path() ? file.parent_path() : ".");
     machine.source += fmt::format(", reelmesh {}", program.version);
-    comm::run_on_first_rank(ranks, [&] {
-      NewFile written(file);
-      written.write(to_text(machine));
-      written.commit();
-    });
+    comm::run_on_first_rank(ranks, [&] { write_machine(file, machine); });
     return Status::ok;
   };
   return parse_and_do(
@@ -199,12 +223,13 @@ Status plan_command(int argc, const char* const* argv) {
                       static_cast<double>(std::time(nullptr)));
   PlanOptions options = parse_plan(argc, argv, allocation);
   if (options.of_allocation && !options.job.threads) options.job.threads = allocation.threads;
-  if (!options.calibrate.empty()) return calibrate(options);
+  if (!options.calibrate.empty() && options.trace.empty()) return calibrate(options);
   if (log::launch_rank() != first_rank) return Status::ok;  // under mpirun, only one rank prints
   const Job& job = options.job;
   choose_products(job);
   Family::open(job.model)->check_weights(job.train || has_videos(job));
   if (options.ranks.size() > 1 || options.compare || options.deadline) require_machine(job);
+  if (!options.trace.empty()) return print_comparison_with_run(options);
   if (!options.simulate.empty()) {
     require(!job.train, Status::usage,
             "--simulate: is given for a training, expected a job that makes clips");

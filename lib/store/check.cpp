@@ -238,7 +238,7 @@ bool holds(hid_t file, const char* name, hid_t type, const Shape& shape) {
          has_values(own_dataset(file, name).get(), type, shape);
 }
 
-bool holds_whole(hid_t file, const char* name, hid_t type, const Shape& shape) {
+bool is_whole(hid_t file, const char* name, hid_t type, const Shape& shape) {
   if (dataset_shape(file, name, type) != shape) return false;
   const Dataset dataset = own_dataset(file, name);
   const Properties creation(H5Dget_create_plist(dataset.get()));
@@ -250,8 +250,12 @@ bool holds_whole(hid_t file, const char* name, hid_t type, const Shape& shape) {
   const hsize_t bytes = static_cast<hsize_t>(numel(shape)) * H5Tget_size(type);
   hsize_t file_bytes = 0;
   return begin != HADDR_UNDEF && H5Fget_filesize(file, &file_bytes) >= 0 && bytes <= file_bytes &&
-         begin <= file_bytes - bytes && H5Dget_storage_size(dataset.get()) == bytes &&
-         has_values(dataset.get(), type, shape);
+         begin <= file_bytes - bytes && H5Dget_storage_size(dataset.get()) == bytes;
+}
+
+bool holds_whole(hid_t file, const char* name, hid_t type, const Shape& shape) {
+  return is_whole(file, name, type, shape) &&
+         has_values(own_dataset(file, name).get(), type, shape);
 }
 
 void write_record(hid_t file, const ClipRecord& record) {

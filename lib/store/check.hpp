@@ -26,7 +26,10 @@ bool has_chunks(hid_t file, const char* name, hid_t type, const Shape& shape, st
 /// and have the checksum that was written with them.
 bool holds(hid_t file, const char* name, hid_t type, const Shape& shape);
 
-/// The same for an array that is stored as a whole instead of in chunks.
+/// Whether `name` is an array of this shape and type that is stored as a whole instead of in
+/// chunks, and the file has all of its bytes.
+bool is_whole(hid_t file, const char* name, hid_t type, const Shape& shape);
+/// As holds(), for such an array.
 bool holds_whole(hid_t file, const char* name, hid_t type, const Shape& shape);
 
 /// Whether a file is of this or an earlier version of the layout.

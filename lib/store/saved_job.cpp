@@ -61,7 +61,12 @@ SavedJob read_job(const std::filesystem::path& path) {
              hash = read_text_attribute("weights_hash");
   require(requests && folder && hash, Status::data,
           "{}: /requests or /provenance cannot be read: the file is damaged", path.string());
-  SavedJob job{*options, std::move(*requests), *folder, *hash};
+  SavedJob job{*options,
+               std::move(*requests),
+               *folder,
+               *hash,
+               hdf5::read_text(root, "plan_json", max_bytes).value_or(""),
+               hdf5::read_number(root, "measured_seconds")};
   require(hdf5::has_text(root, checksum_name,
                          checksum_of_job(job.options, {job.requests.begin(), job.requests.end()},
                                          job.working_folder, job.weights_hash)),

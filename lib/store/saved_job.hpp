@@ -1,6 +1,7 @@
 #pragma once
 // What job.h5 of an earlier job says, to run that job again.
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -12,6 +13,9 @@ struct SavedJob {
   std::vector<std::string> requests;  ///< JobClip::request of each clip
   std::string working_folder;         ///< that relative paths are relative to
   std::string weights_hash;           ///< of the checkpoint
+  std::string plan_json;              ///< JobRecord::plan_json; empty if it is missing
+  /// JobRecord::measured_seconds; none if the job was not done, or if it is no number.
+  std::optional<double> measured_seconds;
 };
 
 /// The attribute `checksum` of job.h5, of what SavedJob has.

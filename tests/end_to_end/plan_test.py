@@ -364,6 +364,49 @@ class TimesTest(PlanCase):
         # The job itself may be run there afterwards.
         self.make(real | {"output.path": out, "output.if-exists": "replace"}, 1)
 
+    def test_a_job_corrects_the_machine(self):
+        options = self.tiny(device__machine=MACHINE, prompt__text=["one", "two", "three"])
+        out = self.make(options, 2)
+        corrected = self.folder / "corrected.cfg"
+
+        def compared(machine, *own):
+            outcome = execute([PROGRAM, "plan", "--trace", out, "--device.machine", machine,
+                               "--json", *own])
+            self.assertEqual(outcome.status, 0, outcome)
+            return {one["stage"]: (one["predicted_seconds"], one["measured_seconds"])
+                    for one in json.loads(outcome.output)["stages"]}
+        before, after = compared(MACHINE, "--calibrate", corrected), compared(corrected)
+        self.assertEqual(set(before), {"loading", "encoding", "steps", "decoding", "writing",
+                                       "start and end"})
+        for stage in ("steps", "decoding", "writing", "loading", "start and end"):
+            predicted, measured = after[stage]
+            with self.subTest(stage):
+                self.assertEqual(measured, before[stage][1])
+                self.assertAlmostEqual(predicted, measured, delta=0.05 * measured)
+        planned = self.planned(options | {"device.machine": corrected}, "--ranks", 2)["predicted"]
+        self.assertTrue(planned["measured"])
+        table = execute([PROGRAM, "plan", "--trace", out])  # by the machine of the job
+        self.assertEqual(table.status, 0, table)
+        self.assertIn("ratio", table.output)
+
+    def test_what_does_not_correct_a_machine_is_refused(self):
+        def refused(status, out, told, *own):
+            self.refused(execute([PROGRAM, "plan", "--trace", out, "--device.machine", MACHINE,
+                                  *own]), status, told)
+        out = self.folder / "simulated"
+        self.planned(self.tiny(device__machine=MACHINE), "--ranks", 1, "--simulate", out)
+        refused(DATA_ERROR, out, "expected a job that has ended")
+        refused(NO_INPUT, self.folder / "none", "job.h5")
+        made = self.make(self.tiny())
+        refused(USAGE, made, "--ranks: is given with --trace", "--ranks", 2)
+        refused(USAGE, made, "sample.steps", "--sample.steps", 2)
+        refused(DATA_ERROR, made, "another model", "--model.path",
+                DATA.parents[2] / "inputs" / "demo_model")
+        self.refused(execute([PROGRAM, "plan", "--trace", made]), USAGE,
+                     "device.machine is missing")
+        (made / "trace.h5").unlink()
+        refused(NO_INPUT, made, "trace.h5")
+
     def test_failures_are_simulated(self):
         options = self.tiny(device__machine=MACHINE, prompt__text=["one"] * 20)
         own = "--ranks", 2, "--requeue", "5s"
