@@ -454,22 +454,6 @@ void choose_replicas(JobPlan& planned, std::vector<Plan> plans,
   planned.plan = std::move(plans[best]);
 }
 
-// Chooses the plan with which the steps of a training, one for each clip, are predicted to end
-// first.
-void choose_trained_replicas(JobPlan& planned, std::vector<Plan> plans) {
-  std::vector<double> clips(planned.formats.size());
-  for (const ClipOutline& clip : planned.clips) ++clips[planned.size_index(clip)];
-  const auto cost = [&](const Plan& plan) {
-    double all = 0;
-    for (std::size_t i = 0; i < plan.sizes.size(); ++i) {
-      all += clips[i] *
-             busiest(plan, plan.sizes[i], {0, plan.ranks}, planned.predicted_by.machine.get());
-    }
-    return all;
-  };
-  planned.plan = std::move(*std::ranges::min_element(plans, {}, cost));
-}
-
 }  // namespace
 
 Conditions plan_conditions(const Job& job, int ranks, int threads, std::vector<int> node_of,
@@ -557,10 +541,8 @@ void plan_again(JobPlan& planned, const Job& job, const Conditions& conditions,
   const Workload workload =
       job_workload(job, planned, job_precision(job, conditions), conditions.machine);
   if (job.train) {
-    const auto batch = static_cast<std::size_t>(job.train->batch);
-    choose_trained_replicas(
-        planned,
-        plans_with_replicas(job, workload, batch, with_parts_of_nodes(job, workload, conditions)));
+    planned.plan =
+        plan_clips(job.parallel, workload, with_parts_of_nodes(job, workload, conditions));
     complete_plan(planned.plan, workload, job.parallel);
     return;
   }

@@ -109,7 +109,7 @@ std::vector<BatchOutline> ordered_batches(const JobPlan& planned,
 ///
 /// With job.train: of a training on these clips, which are without guidance. Steps
 /// of train.batch clips take the place of denoising, videos are encoded and none are decoded, and
-/// all embeddings are in files; the number of replicas is that with the lowest cost of the steps.
+/// all embeddings are in files; one replica unless job.parallel says how many.
 ///
 /// later: memory for LoRAs that are not there yet.
 JobPlan plan_job(const Job& job, const Conditions& conditions, Inputs inputs = {},
