@@ -10,6 +10,8 @@
 #include "models/common/random_weights.hpp"
 #include "ops/exact_sum.hpp"
 #include "ops/parallel.hpp"
+#include "tensor/ledger.hpp"
+#include "tensor/ledger.hpp"
 #include "weights/lora.hpp"
 
 namespace reelmesh::train {
@@ -214,7 +216,12 @@ double Parameters::gradient_norm_together(std::int64_t samples) const {
 }
 
 void Parameters::update(std::int64_t step, double rate, double factor, std::int64_t samples) {
-  if (values_.device().only_shapes) return;
+  if (values_.device().only_shapes) {
+    // Of values, gradients, moments and means, those that are read and those that are written.
+    const int moved = 2 + 2 + 2 * moments_of(settings_.optimizer) + (settings_.ema ? 3 : 0);
+    note_moved(moved * size() * size_of(DType::float32));
+    return;
+  }
   train::update(values_.span<float>(), std::as_const(gradients_).span<float>(),
                 first_.span<float>(), second_.span<float>(),
                 {.step = step + 1, .rate = rate, .factor = factor / static_cast<double>(samples)},

@@ -14,8 +14,8 @@ inline MachineTimes constant_machine(double rate, const Link& link = {0, unlimit
   machine.cores = 64;
   machine.write = machine.disk = machine.touch = unlimited;
   machine.node = link;
-  for (const char* kind :
-       {"product", "attention", "convolution", "norm", "group_norm", "group_sums", "copy"}) {
+  for (const char* kind : {"product", "attention", "convolution", "norm", "group_norm",
+                           "group_sums", "copy", "attention_backward"}) {
     machine.alone[DType::float32].operations[kind] = {{16e6, 1e6, 32e6 / rate}};
   }
   machine.alone[DType::float32].load = machine.alone[DType::float32].load_convolutions = unlimited;

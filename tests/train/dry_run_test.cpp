@@ -6,6 +6,7 @@
 #include "opensora/reference.hpp"
 #include "ops/onednn.hpp"
 #include "plan/denoise.hpp"
+#include "support/constant_machine.hpp"
 #include "support/dry_workloads.hpp"
 #include "train/replica.hpp"
 
@@ -160,6 +161,28 @@ TEST_P(TrainingDryRuns, CountOperationsAndMessages) {
       }
     }
   }
+}
+
+// In proportion to the bytes that it reads and writes.
+TEST_P(TrainingDryRuns, CountTheTimeOfTheOptimizer) {
+  const Case c = case_of(GetParam());
+  const auto machine = std::make_shared<const MachineTimes>(test::constant_machine(1e9));
+  const auto seconds = [&](OptimizerKind optimizer, std::optional<double> ema) {
+    TrainSettings settings = settings_of(GetParam(), 1);
+    settings.optimizer = optimizer;
+    settings.ema = ema;
+    const auto times = time_model(machine, {});
+    const auto runs = DryRuns::of(*c.family, {DType::float32, DType::float32}, {}, false,
+                                  {times, times}, DryTraining{settings, TrainedReplica::make});
+    ClipWorkload workload = c.family->workload(c.clip, c.clip.tokens());
+    runs->complete(workload, c.clip, 1);
+    const DenoiseLayout layout = choose_layout(workload.denoise, {.ranks = 1}).layout();
+    return workload.denoise.cost(layout, 0, {}).step.time.total();
+  };
+  const double plain = seconds(OptimizerKind::sgd, {}), adam = seconds(OptimizerKind::adamw, {});
+  EXPECT_GT(adam, plain);
+  const double mean = seconds(OptimizerKind::adamw, 0.9);
+  EXPECT_NEAR(mean - adam, 0.75 * (adam - plain), 1e-6 * adam) << "three values beside four";
 }
 
 // What a step takes on one rank.
