@@ -75,7 +75,7 @@ Status print_layouts(const PlanOptions& options) {
   const int ranks = options.ranks.front();
   const Conditions conditions = conditions_of(options, ranks);
   JobPlan planned = plan_job(job, conditions, probe_inputs(job));
-  const std::vector<ComparedPlan> plans = compare_plans(planned, job, conditions);
+  const std::vector<ComparedPlan> plans = compare_plans(planned, job, conditions, planned.clips);
   print_plans(plans, false,
               fmt::format("the fastest of {} layouts that fit {} ranks: {}\n", plans.size(), ranks,
                           plans.front().options),

@@ -127,9 +127,10 @@ ComparedPlan in_short(const JobPlan& planned, const std::vector<BatchOutline>& b
 }
 
 std::vector<ComparedPlan> compare_plans(JobPlan& planned, const Job& job,
-                                        const Conditions& conditions) {
+                                        const Conditions& conditions,
+                                        std::span<const ClipOutline> clips) {
   require_machine(job);
-  const std::vector<BatchOutline> batches = form_batches(planned.clips, planned.kinds, job.batch);
+  const std::vector<BatchOutline> batches = form_batches(clips, planned.kinds, job.batch);
   std::vector<ComparedPlan> plans;
   std::string unknown;
   const auto try_all = [&](const std::vector<ParallelRequest>& requests) {

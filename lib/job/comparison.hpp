@@ -28,10 +28,12 @@ ComparedPlan in_short(const JobPlan& planned, const std::vector<BatchOutline>& b
 
 /// The plans that the job's options leave open and that fit, the fastest first: replicas, meshes,
 /// split mode, and for the fastest of them the places of weights. Plans whose times the machine
-/// file does not give, as it lacks a link, are left out. Leaves one of them in `planned`.
-/// Errors as require_machine() and predict().
+/// file does not give, as it lacks a link, are left out. clips: those that are to be made. Leaves
+/// one of them in `planned`. Errors as require_machine() and predict(); Error(unavailable) if none
+/// fits.
 std::vector<ComparedPlan> compare_plans(JobPlan& planned, const Job& job,
-                                        const Conditions& conditions);
+                                        const Conditions& conditions,
+                                        std::span<const ClipOutline> clips);
 
 /// A table of plans for people, in the given order. with_ranks: plans of several numbers of ranks,
 /// with their efficiency.

@@ -26,7 +26,7 @@ Conditions conditions(const Job& job, int ranks) {
 std::vector<ComparedPlan> compared(const Job& job, int ranks) {
   const Conditions there = conditions(job, ranks);
   JobPlan planned = plan_job(job, there);
-  return compare_plans(planned, job, there);
+  return compare_plans(planned, job, there, planned.clips);
 }
 
 const Link fast{0, 1e15, 0}, slow{10, 1e9, 0};
@@ -91,6 +91,18 @@ TEST(Comparison, OptionsThatAreGivenStay) {
   for (const ComparedPlan& plan : compared(job, 4)) {
     EXPECT_EQ(plan.request.ring, 2) << plan.layout;
     EXPECT_EQ(plan.request.mode, Mode::phased) << plan.layout;
+  }
+}
+
+// Three clips of four are complete: more replicas than one would have nothing to do.
+TEST(Comparison, IsOfTheClipsThatAreLeft) {
+  Job job = model_job(4);
+  job.machine = machine(slow);
+  const Conditions there = conditions(job, 4);
+  JobPlan planned = plan_job(job, there);
+  const std::vector<ClipOutline> last{planned.clips.back()};
+  for (const ComparedPlan& plan : compare_plans(planned, job, there, last)) {
+    EXPECT_EQ(plan.request.replicas, 1) << plan.layout;
   }
 }
 
