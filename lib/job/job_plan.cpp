@@ -330,9 +330,11 @@ Conditions with_parts_of_nodes(const Job& job, const Workload& workload,
 // The cost of a step on the busiest of these ranks; of equal shares unless each rank's is known. In
 // seconds if there is a machine, otherwise in FLOPs.
 double busiest(const Plan& plan, const ClipPlan& size, const RankRange& range,
-               const MachineTimes* machine) {
+               const PredictedBy& by) {
+  const MachineTimes* machine = by.machine.get();
   if (size.ranks.empty()) {
-    return (machine != nullptr ? size.whole_seconds : size.whole_flops) / range.count;
+    return by.measured_step * (machine != nullptr ? size.whole_seconds : size.whole_flops) /
+           range.count;
   }
   double most = 0;
   for (int rank = range.first; rank < range.first + range.count; ++rank) {
@@ -340,7 +342,7 @@ double busiest(const Plan& plan, const ClipPlan& size, const RankRange& range,
         plan.rank_weights.empty() ? 1 : plan.rank_weights[static_cast<std::size_t>(rank)];
     most = std::max(most, step_cost(plan, size, rank, speed, machine));
   }
-  return most;
+  return by.measured_step * most;
 }
 
 // The cost of a batch on a replica: of its steps, and in seconds also of what follows on the same
@@ -356,7 +358,7 @@ TaskCost task_cost(const Plan& plan, const JobPlan& planned,
     const ClipPlan& size = plan.sizes[i];
     std::vector<double>& row = costs.emplace_back(replicas, 0.0);
     for (std::size_t replica = 0; replica < replicas; ++replica) {
-      row[replica] = busiest(plan, size, plan.roles.denoise[replica], machine) /
+      row[replica] = busiest(plan, size, plan.roles.denoise[replica], planned.predicted_by) /
                      static_cast<double>(size.workload.clips);
     }
     const bool follows = machine != nullptr && plan.roles.mode == Mode::phased;
@@ -585,8 +587,7 @@ double seconds_of_decode(const JobPlan& planned, const Plan& plan, std::size_t s
   }
   if (!clip.ranks.empty()) return decode;
   const auto step = [&](std::size_t of) {
-    return busiest(plan, plan.sizes[of], plan.roles.denoise.front(),
-                   planned.predicted_by.machine.get());
+    return busiest(plan, plan.sizes[of], plan.roles.denoise.front(), planned.predicted_by);
   };
   return step(size) / std::max(step(0), 1e-12) * seconds_of_decode(planned, plan, 0);
 }
@@ -601,7 +602,7 @@ double seconds_after_steps(const JobPlan& planned, const Plan& plan, std::size_t
 double seconds_of_step(const JobPlan& planned, const Plan& plan, std::size_t size,
                        std::size_t replica) {
   const ClipPlan& clip = plan.sizes[size];
-  return busiest(plan, clip, plan.roles.denoise[replica], planned.predicted_by.machine.get()) /
+  return busiest(plan, clip, plan.roles.denoise[replica], planned.predicted_by) /
          static_cast<double>(clip.workload.clips);
 }
 

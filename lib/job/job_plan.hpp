@@ -35,6 +35,8 @@ struct PredictedBy {
   DType dtype = DType::float32;
   int busy = 1;            ///< ranks of the fullest node
   std::int64_t texts = 0;  ///< that are encoded
+  /// Seconds of a step as measured / as `machine` gives them, if steps of the job were measured.
+  double measured_step = 1;
 };
 
 struct JobPlan {

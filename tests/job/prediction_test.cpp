@@ -115,6 +115,20 @@ TEST(Prediction, JobIsTheSumOfItsParts) {
   EXPECT_LT(measured.high, p.high);
 }
 
+TEST(Prediction, MeasuredStepsTakeThePlaceOfThoseOfTheMachine) {
+  JobPlan plan = planned(some_job(2, constant_machine(1e8)), {0, 0, 0});
+  const auto batches = form_batches(plan.clips, plan.kinds, 1);
+  const Prediction before = predict(plan, batches).value();
+  plan.predicted_by.measured_step = 3;
+  const Prediction after = predict(plan, batches).value();
+  const double step = before.sizes[0].step.total();
+  EXPECT_NEAR(after.sizes[0].step.total(), 3 * step, 1e-9 * step);
+  EXPECT_NEAR(after.make - before.make, 2.0 * 2 * 5 * step, 1e-9 * before.make)
+      << "one replica makes both clips";
+  EXPECT_EQ(after.sizes[0].decode, before.sizes[0].decode);
+  EXPECT_EQ(after.load, before.load);
+}
+
 TEST(Prediction, LoadingReadsAndPacksAndTouches) {
   MachineTimes machine = constant_machine(unlimited);
   machine.alone[DType::float32].load = 1e6;
