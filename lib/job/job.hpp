@@ -93,6 +93,7 @@ struct Job {
   /// Seconds after which the job stops early, saved; infinite for none. Default: the time that the
   /// batch system leaves it.
   std::optional<double> max_time;
+  bool tune = false;  ///< the first steps of clips choose the layout (pipeline/tuning.hpp)
 
   int trace_level = 1;  ///< 0 off, 1 stages, 2 layers, 3 ops
 

@@ -98,7 +98,7 @@ Autosave::Autosave(const std::filesystem::path& output, const RestartSettings& s
       saved_at_(now()),
       step_began_(saved_at_) {}
 
-bool Autosave::agree_after_step(const Denoising& denoising) {
+bool Autosave::agree_after_step(const Denoising& denoising, bool enough) {
   // GPUs must have completed the step whose duration is measured here. A failure of a GPU or of
   // NCCL is thrown here: in the reduction, this rank would wait for ranks that wait for it.
   synchronize(denoising.states().front().latents.device());
@@ -109,7 +109,8 @@ bool Autosave::agree_after_step(const Denoising& denoising) {
   due = due || (settings_.every_seconds > 0 && since_save >= settings_.every_seconds);
   if (denoising.finished()) due = due || (settings_.any() && since_save >= worth_saving_seconds);
   const bool is_long = time - step_began_ > long_step_seconds;
-  std::vector<std::int64_t> votes{stop::requested() ? 1 : 0, due ? 1 : 0, is_long ? 1 : 0};
+  std::vector<std::int64_t> votes{enough || stop::requested() ? 1 : 0, due ? 1 : 0,
+                                  is_long ? 1 : 0};
   for (const DenoiseState& state : denoising.states()) {
     votes.push_back(vote_if(!ops::all_finite(state.latents), group_));
   }

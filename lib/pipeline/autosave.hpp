@@ -33,9 +33,9 @@ class Autosave {
            std::span<const Conditioning> conditioning, std::int64_t text_channels);
 
   /// Call it after each step: agrees with the other ranks which clips have failed and whether to
-  /// save, and saves. → whether the job is to stop; the states are saved then. Collective over the
-  /// group.
-  bool agree_after_step(const Denoising& denoising);
+  /// save, and saves. enough: this rank wants no more steps. → whether the batch is to stop here,
+  /// because of that or of a request; the states are saved then. Collective over the group.
+  bool agree_after_step(const Denoising& denoising, bool enough);
   /// Per clip the lowest rank of the group that has found values that are not finite; -1 if none
   /// has. The same on all ranks. Such clips are no longer saved.
   const std::vector<int>& failed_on() const { return failed_on_; }

@@ -68,12 +68,14 @@ void BatchState::release() {
 }
 
 ClipMaker::ClipMaker(const Job& job, const JobPlan& planned, const comm::Group& world,
-                     Device device, std::vector<BatchOutline> batches, TraceWriter* traces)
+                     Device device, std::vector<BatchOutline> batches, TraceWriter* traces,
+                     StepTrial* trial)
     : job_(job),
       planned_(planned),
       plan_(&planned.plan),
       world_(world),
       traces_(traces),
+      trial_(trial),
       channels_(planned.family->text_encoder().d_model),
       failures_(job.strict),
       stages_(world, job, planned, device),
@@ -276,6 +278,7 @@ bool ClipMaker::denoise(std::size_t index, std::size_t replica,
   const auto on_step = [&] {
     progress_.advance(std::ssize(clips));
     after_step();
+    return trial_ != nullptr && trial_->enough_after_step();
   };
   Denoised denoised =
       stages_.denoise_batch(clips, replica, conditioning, video_latents, on_step, failures_);

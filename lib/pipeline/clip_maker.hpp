@@ -9,6 +9,7 @@
 #include "pipeline/batch_queue.hpp"
 #include "pipeline/make_clips.hpp"
 #include "pipeline/stages.hpp"
+#include "pipeline/step_trial.hpp"
 #include "pipeline/work.hpp"
 
 namespace reelmesh::pipeline {
@@ -37,10 +38,10 @@ struct BatchState {
 
 class ClipMaker final : public Work {
  public:
-  /// batches: in the order in which they are made. world: ranks in plan order. traces: as of
+  /// batches: in the order in which they are made. world: ranks in plan order. traces, trial: as of
   /// make_clips_together. Collective over the world.
   ClipMaker(const Job& job, const JobPlan& planned, const comm::Group& world, Device device,
-            std::vector<BatchOutline> batches, TraceWriter* traces);
+            std::vector<BatchOutline> batches, TraceWriter* traces, StepTrial* trial);
 
   std::size_t clips(std::size_t batch) const override { return batches_[batch].outline.size(); }
   bool needs_text(std::size_t batch) const override;
@@ -102,6 +103,7 @@ class ClipMaker final : public Work {
   comm::Group world_;
   std::vector<BatchState> batches_;
   TraceWriter* traces_;
+  StepTrial* trial_;
   std::int64_t channels_;  ///< of embeddings
   Failures failures_;
   std::vector<int> written_, saved_;  ///< clips, on the first rank of the group that did it

@@ -12,9 +12,10 @@ namespace reelmesh::pipeline {
 
 namespace {
 
-// saved: how many of them have saved steps.
-void tell(const JobPlan& planned, const std::vector<ClipOutline>& pending, std::size_t saved) {
+void tell(const JobPlan& planned, const std::vector<ClipOutline>& pending) {
   const std::size_t all = planned.clips.size();
+  const auto saved =
+      std::ranges::count_if(pending, [](const ClipOutline& clip) { return clip.saved_step > 0; });
   if (pending.size() < all) {
     log::info("{} of {} clips are complete already", all - pending.size(), all);
   }
@@ -29,10 +30,9 @@ void tell(const JobPlan& planned, const std::vector<ClipOutline>& pending, std::
 
 }  // namespace
 
-std::vector<ClipOutline> find_pending_together(const Job& job, const JobPlan& planned,
-                                               const comm::Group& world) {
-  const std::vector<ClipOutline>& clips = planned.clips;
-  if (job.if_exists != IfExists::resume) return clips;
+std::vector<ClipOutline> read_pending_together(const Job& job, const JobPlan& planned,
+                                               const comm::Group& world,
+                                               std::span<const ClipOutline> clips) {
   constexpr std::int64_t complete = -1;
   std::vector<std::int64_t> steps(clips.size(), 0);
   const std::int64_t channels = planned.family->text_encoder().d_model;
@@ -52,14 +52,19 @@ std::vector<ClipOutline> find_pending_together(const Job& job, const JobPlan& pl
   }
   world.sum(steps);
   std::vector<ClipOutline> pending;
-  std::size_t saved = 0;
   for (std::size_t i = 0; i < clips.size(); ++i) {
     if (steps[i] == complete) continue;
-    if (steps[i] > 0) ++saved;
     pending.push_back(clips[i]);
     pending.back().saved_step = static_cast<std::int32_t>(steps[i]);
   }
-  tell(planned, pending, saved);
+  return pending;
+}
+
+std::vector<ClipOutline> find_pending_together(const Job& job, const JobPlan& planned,
+                                               const comm::Group& world) {
+  if (job.if_exists != IfExists::resume) return planned.clips;
+  std::vector<ClipOutline> pending = read_pending_together(job, planned, world, planned.clips);
+  tell(planned, pending);
   return pending;
 }
 

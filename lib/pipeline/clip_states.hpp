@@ -5,9 +5,14 @@
 
 namespace reelmesh::pipeline {
 
-/// The clips that are still to be made, with the steps that are saved of them. The ranks share the
-/// work of reading the files that are there. Error(stopped) as stop::leave_if_requested.
+/// Those of these clips that are still to be made, with the steps that are saved of them. The ranks
+/// share the work of reading the files that are there. Error(stopped) as stop::leave_if_requested.
 /// Collective.
+std::vector<ClipOutline> read_pending_together(const Job& job, const JobPlan& planned,
+                                               const comm::Group& world,
+                                               std::span<const ClipOutline> clips);
+
+/// Those of the job when it begins: all, unless it resumes an earlier one. Collective.
 std::vector<ClipOutline> find_pending_together(const Job& job, const JobPlan& planned,
                                                const comm::Group& world);
 

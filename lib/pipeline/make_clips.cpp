@@ -1,13 +1,26 @@
 #include "pipeline/make_clips.hpp"
 
+#include <algorithm>
+
 #include "pipeline/clip_maker.hpp"
 #include "pipeline/engine.hpp"
 
 namespace reelmesh::pipeline {
 
+void MadeClips::append(const MadeClips& later) {
+  complete = later.complete;
+  const auto add = [](auto& all, const auto& more) {
+    all.insert(all.end(), more.begin(), more.end());
+  };
+  add(failures, later.failures);
+  std::ranges::stable_sort(failures, {}, &ClipFailure::clip);
+  add(written, later.written);
+  add(saved, later.saved);
+}
+
 MadeClips make_clips_together(const Job& job, const JobPlan& planned, const comm::Group& world,
                               std::span<const ClipOutline> clips, Device device,
-                              comm::Watchdog* watchdog, TraceWriter* traces) {
+                              comm::Watchdog* watchdog, TraceWriter* traces, StepTrial* trial) {
   if (clips.empty()) return {};
   std::vector<BatchOutline> batches = ordered_batches(planned, clips, job.batch);
   const Plan& plan = planned.plan;
@@ -17,7 +30,7 @@ MadeClips make_clips_together(const Job& job, const JobPlan& planned, const comm
                           .queue_bytes = plan.queue_bytes,
                           .tail_batches = planned.tail_batches,
                           .tail_roles = planned.tail ? planned.tail->roles : Roles{}};
-  ClipMaker maker(job, planned, world, device, std::move(batches), traces);
+  ClipMaker maker(job, planned, world, device, std::move(batches), traces, trial);
   const bool complete = make_batches_together(world, maker, schedule, watchdog);
   return maker.finish_together(complete);
 }

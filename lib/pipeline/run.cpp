@@ -22,6 +22,7 @@
 #include "pipeline/report.hpp"
 #include "pipeline/start.hpp"
 #include "pipeline/status_file.hpp"
+#include "pipeline/tuning.hpp"
 #include "store/output_folder.hpp"
 #include "store/restart.hpp"
 #include "store/trace.hpp"
@@ -44,19 +45,20 @@ class JobRun {
   void plan();
   void open_output();
   void choose_clips();
+  void choose_layouts();
   void prepare_output();
 
-  MadeClips make_clips() {
-    return make_clips_together(job_, planned_, world_, clips_, found_.device, watchdog_,
-                               traces_ ? &*traces_ : nullptr);
-  }
+  MadeClips make_clips();
   void write_results(const MadeClips& made);
   Status report(const MadeClips& made) const;
 
  private:
   void check_plan_and_order();
+  void describe_plan();
   void announce();
   void begin_record();
+  void record_plan();
+  void take_tuned_plan();
   void begin_trace();
   void write_index();
   std::int64_t count(ClipState::State state) const;
@@ -79,7 +81,8 @@ class JobRun {
   JobPlan planned_;
   std::optional<OutputFolder> output_;  // on the first rank
   std::string model_;                   // hash of the weights
-  std::vector<ClipOutline> clips_;      // still to be made
+  std::vector<ClipOutline> clips_;      // that were still to be made at the start
+  std::optional<Tuning> tuning_;
   JobRecord record_;
   std::optional<Prediction> prediction_;
   nlohmann::json described_;
@@ -122,6 +125,12 @@ void JobRun::choose_clips() {
   if (planned_.plan.roles.denoise != replicas) check_plan_and_order();
 }
 
+void JobRun::choose_layouts() {
+  if (!job_.tune || clips_.empty()) return;
+  tuning_.emplace(job_, planned_, conditions_, found_, world_, clips_);
+  if (!tuning_->has_choice()) tuning_.reset();
+}
+
 // The first change to what is there.
 void JobRun::prepare_output() {
   comm::run_collectively(world_, [&] {
@@ -141,10 +150,14 @@ void JobRun::prepare_output() {
   if (job_.trace_level > 0) begin_trace();  // otherwise a trace that is there says how it was made
 }
 
-void JobRun::announce() {
+void JobRun::describe_plan() {
   const std::vector<BatchOutline> batches = form_batches(clips_, planned_.kinds, job_.batch);
   prediction_ = predict(planned_, batches);
   described_ = describe(planned_, batches, prediction_);
+}
+
+void JobRun::announce() {
+  describe_plan();
   if (clips_.empty() || said_ == Said::problems) return;
   log::info("{} {}: {}\nmodel {}, {}\n{}", program_.name, program_.described(),
             describe_clips(clips_, planned_.kinds), job_.model.described(), name_of(job_.dtype),
@@ -155,13 +168,17 @@ void JobRun::begin_record() {
   record_ =
       job_record(job_, planned_, program_, gather_hosts(world_, found_.machine, found_.device),
                  found_.device.is_cuda(), model_);
-  record_.plan = described_.at("description");
-  if (prediction_) record_.predicted_seconds = prediction_->job;
+  record_plan();
   record_.start = started_;
   if (world_.rank() != 0) return;  // which writes it
-  record_.plan_json = described_.dump(2);
   record_.clips.resize(planned_.clips.size());
   set_states(record_.clips, clips_);
+}
+
+void JobRun::record_plan() {
+  record_.plan = described_.at("description");
+  record_.plan_json = described_.dump(2);
+  if (prediction_) record_.predicted_seconds = prediction_->job;
 }
 
 void JobRun::begin_trace() {
@@ -184,6 +201,30 @@ void JobRun::write_index() {
     (void)std::exchange(clip, JobClip{.state = std::move(clip.state)});
   }
   malloc_trim(0);
+}
+
+MadeClips JobRun::make_clips() {
+  TraceWriter* traces = traces_ ? &*traces_ : nullptr;
+  std::vector<ClipOutline> left = clips_;
+  MadeClips made;
+  if (tuning_) {
+    made = tuning_->time_together(left, traces);
+    if (!made.complete) return made;
+    take_tuned_plan();
+  }
+  made.append(make_clips_together(job_, planned_, world_, left, found_.device, watchdog_, traces));
+  return made;
+}
+
+void JobRun::take_tuned_plan() {
+  const nlohmann::json before = std::move(described_);
+  describe_plan();
+  if (described_.at("description") != before.at("description")) {
+    log::info("{}", plan_text(described_, Detail::summary));
+  }
+  record_plan();
+  record_.tuned = tuning_->described().dump();
+  comm::run_on_first_rank(world_, [&] { write_index(); });
 }
 
 void JobRun::write_results(const MadeClips& made) {
@@ -244,6 +285,7 @@ Status run(const comm::Group& ranks, const Job& job, const ProgramInfo& program,
   run.plan();
   run.open_output();
   run.choose_clips();
+  run.choose_layouts();
   run.prepare_output();
   const MadeClips made = run.make_clips();
   run.write_results(made);

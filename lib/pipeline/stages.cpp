@@ -153,7 +153,7 @@ void DenoiseStage::load() {
 Denoised DenoiseStage::operator()(const Batch& batch, std::size_t replica,
                                   std::span<const Conditioning> conditioning,
                                   std::span<const Tensor> video_latents,
-                                  const std::function<void()>& on_step, Failures& failures) const {
+                                  const std::function<bool()>& on_step, Failures& failures) const {
   const comm::Group& group = groups_[replica];
   Denoised result;
   result.failed.resize(batch.size());
@@ -180,8 +180,8 @@ Denoised DenoiseStage::operator()(const Batch& batch, std::size_t replica,
   while (!denoising.finished() && !result.stopped && !all_failed()) {
     try {
       denoising.step_together(autosave.steps_are_long());
-      on_step();
-      result.stopped = autosave.agree_after_step(denoising);
+      const bool enough = on_step();
+      result.stopped = autosave.agree_after_step(denoising, enough);
       for (std::size_t i = 0; i < batch.size(); ++i) {
         const int failed_on = autosave.failed_on()[i];
         if (!result.failed[i] && failed_on == group.rank()) {

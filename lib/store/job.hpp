@@ -41,6 +41,7 @@ struct JobRecord {
   std::vector<std::pair<std::string, std::string>> options;
   std::string plan;                ///< text
   std::string plan_json;           ///< what `reelmesh plan --json` prints
+  std::string tuned;               ///< JSON: layouts that were timed; empty: none
   std::vector<std::string> hosts;  ///< per rank
   std::string start, end;          ///< ISO 8601, as iso8601_now gives
   /// From the start of the program to its end: as the plan said, if the machine's times are known,

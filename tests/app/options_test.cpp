@@ -71,6 +71,12 @@ TEST_F(Options, RestartEveryIsANumberOfStepsATimeOrNone) {
   EXPECT_EQ(parse_more({"--max-time", "none"}).max_time, std::numeric_limits<double>::infinity());
 }
 
+TEST_F(Options, TunesWithAMachine) {
+  EXPECT_FALSE(parse_more({}).tune);
+  const std::string machine = std::string(REELMESH_TEST_DATA) + "/machine.cfg";
+  EXPECT_TRUE(parse_more({"--tune", "--device.machine", machine}).tune);
+}
+
 TEST_F(Options, TakesFloat16ForGpus) {
   const Job job = parse_more({"--numerics.dtype", "float16", "--device.backend", "cuda"});
   EXPECT_EQ(job.dtype, DType::float16);
@@ -335,6 +341,8 @@ TEST_F(Options, RefusesWithOneMessage) {
       {{"--restart.every", "often"}, "64: --restart.every: found 'often', expected a time such as"},
       {{"--max-time", "0s"}, "64: --max-time: found '0s', expected a time above 0"},
       {{"--max-time", "1h", "--max-time", "2h"}, "64: --max-time: given twice"},
+      {{"--tune"}, "64: device.machine is missing, expected a machine file"},
+      {{"--tune", "yes"}, "64: unexpected argument 'yes'"},
       {{"--device.timeout", "soon"},
        "64: --device.timeout: found 'soon', expected a time such as 90s"},
       {{"--device.timeout", "0s"}, "64: --device.timeout: found '0s', expected a time above 0"},

@@ -6,10 +6,11 @@ import shutil
 import h5py
 import numpy
 
-from support import (ERROR, Reference, Scratch, clip_file, job_status, main, names_of_states,
+from support import (DATA, ERROR, Reference, Scratch, clip_file, job_status, main, names_of_states,
                      read_clip, read_header, run, write_header)
 
 FAILED = 65
+MACHINE = DATA.parent / "machine.cfg"
 PROMPTS = ["a fox", "two boats", "an old man", "quartz of jazz", "rain", "light", "a lake at noon",
            "snow", "a tree", "birds"]
 POISONED = 3  # its place in PROMPTS; a token of it is in no other prompt
@@ -94,6 +95,32 @@ class FailuresTest(Scratch):
         self.assertTrue((path.parents[1] / "earlier" / path.name).exists())
         with h5py.File(self.folder / "output" / "job.h5") as job:
             self.assertNotIn(path.stem, job["clips"])
+
+    def test_clips_fail_while_layouts_are_timed(self):
+        tune = {"tune": None, "device.machine": MACHINE}
+        prompts = {"prompt__text": PROMPTS[:POISONED + 1], "sample__steps": 14}
+        self.make(self.options("expected", **prompts))
+        expected = [read_clip(self.folder / "expected", i) for i in range(POISONED + 1)]
+        ids = [set(clip["token_ids"]) for clip in expected]
+        self.poison("text_encoder", "shared.weight", ids[POISONED].difference(*ids[:POISONED]).pop())
+        options = self.options("output", model__path=self.model, **prompts)
+        outcome = run(options | tune | {"parallel.mode": "phased"}, 4)
+        self.assertEqual(outcome.status, FAILED, outcome)
+        self.assertEqual(len(outcome.lines(ERROR)), 1, outcome)
+        self.assertIn("tuning: kept ", outcome.errors)
+        status, states, reasons = self.states("output")
+        self.assertEqual((status, states), ("failed", ["complete"] * POISONED + ["failed"]))
+        self.assertIn("NaN or infinite values in the text embeddings", reasons[POISONED])
+        for index in range(POISONED):
+            made = read_clip(self.folder / "output", index)
+            for name in ("latents", "video"):
+                self.assertEqual(made[name].tobytes(), expected[index][name].tobytes(), name)
+
+        self.poison("transformer", "proj_out.bias", slice(0, 1))
+        options["output.path"] = self.folder / "all"
+        outcome = run(options | tune, 3)
+        self.assertEqual(outcome.status, FAILED, outcome)
+        self.assertEqual(self.states("all")[:2], ("failed", ["failed"] * (POISONED + 1)))
 
     def test_an_encoder_that_fails_leaves_clips_without_a_video_their_bits(self):
         prompts = self.folder / "clips.jsonl"

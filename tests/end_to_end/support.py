@@ -67,11 +67,11 @@ class Outcome:
 
 
 def arguments(options):
-    """Options as command-line arguments; a list repeats its option."""
+    """Options as command-line arguments; a list repeats its option, one with None has no value."""
     words = []
     for key, value in options.items():
         for one in value if isinstance(value, list) else [value]:
-            words += [f"--{key}", str(one)]
+            words += [f"--{key}"] if one is None else [f"--{key}", str(one)]
     return words
 
 

@@ -37,6 +37,7 @@ JobRecord record() {
   r.options = {{"model.path", "models/tiny"}, {"prompt.text", "two\nlines"}};
   r.plan = "phased, 1 rank";
   r.plan_json = R"({"ranks": 1})";
+  r.tuned = R"({"kept": 0})";
   r.hosts = {"node-1", "nœud-02"};
   r.start = "2026-01-31T12:00:00Z";
   r.end = "2026-01-31T12:34:56Z";

@@ -23,6 +23,7 @@ ATTRIBUTES = {
     "options": "model.path = models/tiny\nprompt.text = two lines\n",
     "plan": "phased, 1 rank",
     "plan_json": '{"ranks": 1}',
+    "tuned": '{"kept": 0}',
     "start": "2026-01-31T12:00:00Z",
     "end": "2026-01-31T12:34:56Z",
     "predicted_seconds": 2000.5,
