@@ -37,9 +37,11 @@ std::vector<int> gather_clips(const comm::Group& world, const std::vector<int>& 
 
 // Of one replica, which is expected to do an even share of the steps.
 Progress replica_progress(const JobPlan& planned, const std::vector<BatchOutline>& batches,
-                          int rank) {
+                          bool trial, int rank) {
   std::int64_t steps = 0;
-  for (const BatchOutline& batch : batches) steps += batch_steps(batch, planned.kinds);
+  for (const BatchOutline& batch : batches) {
+    steps += trial ? StepTrial::steps * std::ssize(batch) : batch_steps(batch, planned.kinds);
+  }
   const Plan& plan = planned.plan;
   const auto replicas = std::ssize(plan.roles.denoise);
   return Progress("denoising", (steps + replicas - 1) / replicas, "step",
@@ -80,7 +82,7 @@ ClipMaker::ClipMaker(const Job& job, const JobPlan& planned, const comm::Group& 
       failures_(job.strict),
       stages_(world, job, planned, device),
       text_vote_(stages_.encode.group()),
-      progress_(replica_progress(planned, batches, world.rank())) {
+      progress_(replica_progress(planned, batches, trial != nullptr, world.rank())) {
   progress_.pause();
   batches_.reserve(batches.size());
   for (BatchOutline& batch : batches) batches_.emplace_back(std::move(batch));
@@ -273,7 +275,7 @@ bool ClipMaker::denoise(std::size_t index, std::size_t replica,
     video_latents.push_back(batch.video_latents[i]);
   }
   const trace::Mark mark(&trace::Recorder::clip, clips.front().index());
-  progress_.expect(batch_steps(clips));
+  if (trial_ == nullptr) progress_.expect(batch_steps(clips));
   progress_.resume();
   const auto on_step = [&] {
     progress_.advance(std::ssize(clips));

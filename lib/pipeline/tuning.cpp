@@ -183,22 +183,21 @@ MadeClips Tuning::make_steps_together(Layout& layout, TraceWriter* traces) {
 
 // Where the clips of the batches are now, in the batches and in `clips`.
 void Tuning::take_steps_together(const MadeClips& made, std::vector<ClipOutline>& clips) {
+  constexpr std::int32_t not_to_be_made = -1;  // complete, or failed
   std::vector<ClipOutline> timed;
   for (const BatchOutline& batch : batches_) timed.insert(timed.end(), batch.begin(), batch.end());
-  std::map<int, std::int32_t> steps;  // of those that are still to be made
+  std::map<int, std::int32_t> steps;
+  for (const ClipOutline& clip : timed) steps[clip.index] = not_to_be_made;
   for (const ClipOutline& clip : read_pending_together(job_, planned_, world_, timed)) {
     steps[clip.index] = clip.saved_step;
   }
-  for (const ClipFailure& failure : made.failures) steps.erase(failure.clip);
-  const auto is_timed = [&](const ClipOutline& clip) {
-    return std::ranges::find(timed, clip.index, &ClipOutline::index) != timed.end();
-  };
+  for (const ClipFailure& failure : made.failures) steps[failure.clip] = not_to_be_made;
   const auto update = [&](std::vector<ClipOutline>& some) {
     std::erase_if(some, [&](ClipOutline& clip) {
-      if (!is_timed(clip)) return false;
       const auto found = steps.find(clip.index);
-      if (found != steps.end()) clip.saved_step = found->second;
-      return found == steps.end();
+      if (found == steps.end()) return false;
+      clip.saved_step = found->second;
+      return clip.saved_step == not_to_be_made;
     });
   };
   for (BatchOutline& batch : batches_) update(batch);
