@@ -7,13 +7,15 @@ import signal
 import h5py
 
 from interrupted import Interrupted
-from support import (DATA, ERROR, WARNING, Reference, job_status, main, names_of_states, read_clip,
-                     run)
+from support import (BACKEND, DATA, ERROR, WARNING, Reference, job_status, main, names_of_states,
+                     read_clip, run)
 
 STOPPED = 75
-MACHINE = DATA.parent / "machine.cfg"
+MACHINE = DATA.parents[2] / "inputs/machines/l40.cfg" if BACKEND else DATA.parent / "machine.cfg"
 TRIAL = 4  # steps of a clip for each layout
 STEPS = 3 * TRIAL + 4
+# Emulated GPUs are slow.
+SMALL = {"sample__height": 32, "sample__width": 32, "sample__frames": 5} if BACKEND else {}
 
 
 class TuneTest(Interrupted):
@@ -24,7 +26,7 @@ class TuneTest(Interrupted):
     def options(self, output, **more):
         return Reference("rotary").options(output, **{
             "prompt__text": ["one", "two", "three"], "sample__steps": STEPS,
-            "device__machine": MACHINE} | more)
+            "device__backend": BACKEND or "cpu", "device__machine": MACHINE} | SMALL | more)
 
     def tuned(self, ranks, **more):
         """Runs the job with --tune, which must succeed. Returns its lines about the layouts."""
