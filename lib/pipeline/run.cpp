@@ -170,14 +170,14 @@ void JobRun::begin_record() {
                  found_.device.is_cuda(), model_);
   record_plan();
   record_.start = started_;
-  if (world_.rank() != 0) return;  // which writes it
+  if (world_.rank() != 0) return;
   record_.clips.resize(planned_.clips.size());
   set_states(record_.clips, clips_);
 }
 
 void JobRun::record_plan() {
   record_.plan = described_.at("description");
-  record_.plan_json = described_.dump(2);
+  if (world_.rank() == 0) record_.plan_json = described_.dump(2);  // which writes it
   if (prediction_) record_.predicted_seconds = prediction_->job;
 }
 
@@ -217,11 +217,8 @@ MadeClips JobRun::make_clips() {
 }
 
 void JobRun::take_tuned_plan() {
-  const nlohmann::json before = std::move(described_);
   describe_plan();
-  if (described_.at("description") != before.at("description")) {
-    log::info("{}", plan_text(described_, Detail::summary));
-  }
+  if (tuning_->kept_other()) log::info("{}", plan_text(described_, Detail::summary));
   record_plan();
   record_.tuned = tuning_->described().dump();
   comm::run_on_first_rank(world_, [&] { write_index(); });

@@ -30,6 +30,8 @@ class Tuning {
   /// are still to be made, with their saved steps. traces: as of make_clips_together. Collective.
   MadeClips time_together(std::vector<ClipOutline>& clips, TraceWriter* traces);
 
+  /// Whether another layout than that of the job is kept.
+  bool kept_other() const { return kept_ != 0; }
   /// What was measured, as the attribute `tuned` of job.h5.
   nlohmann::json described() const;
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 
 import h5py
@@ -130,10 +131,21 @@ class TuneTest(Interrupted):
                 self.check_bits(**settings)
 
     def test_a_stop_between_two_layouts(self):
-        options = self.options(self.output, restart__every="none", sample__height=96,
-                               sample__width=96) | {"tune": None}
-        outcome = self.disturb(4, lambda job, ranks: os.kill(ranks[-1], signal.SIGTERM), options,
-                               self.is_between_layouts)
+        size = {"sample__height": 96, "sample__width": 96}
+        for ranks, tune in ((2, {}), (4, {"tune": None})):
+            with self.subTest(ranks=ranks):
+                shutil.rmtree(self.output, ignore_errors=True)
+                self.check_stopped(self.disturb(
+                    4, lambda job, ranks: os.kill(ranks[-1], signal.SIGTERM),
+                    self.options(self.output, restart__every="none", **size) | {"tune": None},
+                    self.is_between_layouts))
+                again = self.options(self.output, output__if_exists="resume", **size)
+                outcome = run(again | tune, ranks)
+                self.assertEqual(outcome.status, 0, outcome)
+                self.assertIn(f" of {STEPS}", outcome.lines("clip ")[0])
+                self.check_bits(**size)
+
+    def check_stopped(self, outcome):
         self.assertEqual(outcome.status, STOPPED, outcome)
         self.assertEqual(len(outcome.lines("stopped on request (SIGTERM)")), 1, outcome)
         self.assertFalse(any("kept" in line for line in outcome.lines("tuning: ")), outcome)
@@ -145,11 +157,6 @@ class TuneTest(Interrupted):
             self.assertNotIn("tuned", job.attrs)
             states = names_of_states(job["states"][()])
         self.assertEqual(states, ["saved" if i in saved else "missing" for i in range(3)])
-
-        settings = {"sample__height": 96, "sample__width": 96}
-        outcome = run(self.options(self.output, output__if_exists="resume", **settings), 2)
-        self.assertEqual(outcome.status, 0, outcome)
-        self.check_bits(**settings)
 
     def is_between_layouts(self):
         """After the steps of the first layout, before the last ones of the third."""
