@@ -24,18 +24,6 @@ class ConvolutionKernel : public KernelTest {
   static Image whole(const Tensor& x) {
     return {x.shape(1), x.shape(2), {{{0, x.shape(1), 0, x.shape(2)}, x}}};
   }
-  // The pixels of x in `box`, as a piece of an image.
-  static Image::Piece piece(const Tensor& x, const ImageBox& box) {
-    const std::int64_t pixel = x.shape(3) * size_of(x.dtype());
-    Tensor part = Tensor::empty({x.shape(0), box.rows, box.columns, x.shape(3)}, x.dtype());
-    for (std::int64_t i = 0; i < x.shape(0) * box.rows; ++i) {
-      const std::int64_t row = i / box.rows * x.shape(1) + box.row + i % box.rows;
-      std::memcpy(static_cast<std::byte*>(part.raw()) + i * box.columns * pixel,
-                  static_cast<const std::byte*>(x.raw()) + (row * x.shape(2) + box.column) * pixel,
-                  static_cast<std::size_t>(box.columns * pixel));
-    }
-    return {box, part};
-  }
 };
 INSTANTIATE_TEST_SUITE_P(Types, ConvolutionKernel, all_types, type_name);
 
@@ -79,27 +67,6 @@ TEST_P(ConvolutionKernel, TakesKernelStrideAndPadding) {
           << kt << " frames, kernel " << window.kernel;
     }
   }
-}
-
-TEST_P(ConvolutionKernel, PartsGiveTheBitsOfTheWhole) {
-  const std::int64_t rows = 37, columns = 70, in = 8, out = size(8, 128);
-  const Tensor w = random({out, in, 3, 3, 3}, 1), b = random_tensor({out}, 2);
-  const Tensor x = random({1, rows, columns, in}, 3), earlier = random({2, rows, columns, in}, 4);
-  const ops::Convolution convolution(test::there(w), test::there(b));
-  Tensor all = Tensor::zeros({1, rows, columns, out}, GetParam(), test_device());
-  convolution.run(there(whole(x)), there(whole(earlier)), 1, {0, rows, 0, columns}, all,
-                  Tiles::all);
-  // Rows [18, 30), with one halo row above and below.
-  const ImageBox own{18, 12, 0, columns};
-  Image part{rows, columns, {}}, before = part;
-  for (const ImageBox& box : {own, ImageBox{17, 1, 0, columns}, ImageBox{30, 1, 0, columns}}) {
-    part.pieces.push_back(piece(x, box));
-    before.pieces.push_back(piece(earlier, box));
-  }
-  Tensor y = Tensor::zeros({1, own.rows, columns, out}, GetParam(), test_device());
-  convolution.run(there(part), there(before), 1, own, y, Tiles::inner);
-  convolution.run(there(part), there(before), 1, own, y, Tiles::outer);
-  EXPECT_TRUE(same_bits(back(y), piece(back(all), own).values));
 }
 
 TEST_P(ConvolutionKernel, MoreTilesThanABatchHas) {

@@ -24,8 +24,8 @@ inline std::int64_t size([[maybe_unused]] std::int64_t small, [[maybe_unused]] s
 #endif
 }
 
-/// Fixture of tests for each element type. Skips them, with the reason, if there is no GPU.
-class KernelTest : public testing::TestWithParam<DType> {
+/// Fixture of tests on test_device(). Skips them, with the reason, if there is no GPU.
+class OnTestDevice : public testing::Test {
  protected:
   void SetUp() override {
     try {
@@ -34,6 +34,11 @@ class KernelTest : public testing::TestWithParam<DType> {
       GTEST_SKIP() << error.what();
     }
   }
+};
+
+/// Fixture of tests for each element type.
+class KernelTest : public OnTestDevice, public testing::WithParamInterface<DType> {
+ protected:
   /// For results rounded once from float32; relative to the largest value.
   static double tolerance() {
     switch (GetParam()) {

@@ -1,7 +1,6 @@
 #include "ops/attention_backward.hpp"
 
 #include <gtest/gtest.h>
-#include <omp.h>
 
 #include "ops/amx.hpp"
 #include "ops/attention.hpp"
@@ -158,27 +157,6 @@ TEST(AttentionBackward, TakesAnyNumberOfKeys) {
   }
 }
 
-TEST(AttentionBackward, SequencesAreIndependent) {
-  const std::int64_t sequences = 3, queries = 140, keys = 33;
-  for (const DType dtype : {DType::float32, DType::bfloat16}) {
-    Inputs all = random_inputs({sequences * queries, 2, 2, 8}, dtype, sequences * keys);
-    all.sequences = sequences;
-    const Results together = run(all);
-    for (std::int64_t i = 0; i < sequences; ++i) {
-      const auto own = [i](const Tensor& x, std::int64_t count) {
-        return x.rows(i * count, count);
-      };
-      const Results alone = run({own(all.q, queries), own(all.k, keys), own(all.v, keys),
-                                 own(all.d_out, queries), all.scale});
-      EXPECT_TRUE(same_bits(alone.forward.out, own(together.forward.out, queries)));
-      EXPECT_TRUE(same_bits(alone.forward.log_sum_exp, own(together.forward.log_sum_exp, 4)));
-      EXPECT_TRUE(same_bits(alone.gradients.q, own(together.gradients.q, queries)));
-      EXPECT_TRUE(same_bits(alone.gradients.k, own(together.gradients.k, keys)));
-      EXPECT_TRUE(same_bits(alone.gradients.v, own(together.gradients.v, keys)));
-    }
-  }
-}
-
 TEST(AttentionBackward, EqualsTheGradientsOfAPlainSoftmax) {
   for (const Shape& size : sizes) {
     SCOPED_TRACE(to_string(size));
@@ -284,46 +262,6 @@ TEST(AttentionBackward, OutHasTheBitsOfAttend) {
       }
       EXPECT_TRUE(same_bits(attention_forward(x.q, x.k, x.v, x.scale).out,
                             attend(x.q, keys_values, x.scale)));
-    }
-  }
-}
-
-// Batch items [item, item + 1) and heads [first, first + count) of a tensor.
-Tensor part_of(const Tensor& x, std::int64_t item, std::int64_t first, std::int64_t count) {
-  const std::int64_t run = count * x.shape(3);
-  Tensor out = Tensor::empty({x.shape(0), 1, count, x.shape(3)}, x.dtype());
-  for (std::int64_t t = 0; t < x.shape(0); ++t) {
-    out.reshape({x.shape(0) * run})
-        .rows(t * run, run)
-        .copy_from(x.reshape({x.numel()})
-                       .rows(((t * x.shape(1) + item) * x.shape(2) + first) * x.shape(3), run));
-  }
-  return out;
-}
-
-bool same_gradients(const AttentionGradients& a, const AttentionGradients& b) {
-  return same_bits(a.q, b.q) && same_bits(a.k, b.k) && same_bits(a.v, b.v);
-}
-
-TEST(AttentionBackward, AHeadHasTheSameBitsAloneOrAmongOthersAndForAnyThreads) {
-  for (const DType dtype : {DType::float32, DType::bfloat16}) {
-    const Inputs all = random_inputs({600, 2, 5, 16}, dtype);
-    const int threads = omp_get_max_threads();
-    omp_set_num_threads(1);
-    const Results whole = run(all);
-    omp_set_num_threads(3);
-    const Results by_three = run(all);
-    omp_set_num_threads(threads);
-    EXPECT_TRUE(same_gradients(by_three.gradients, whole.gradients));
-    EXPECT_TRUE(same_bits(by_three.forward.log_sum_exp, whole.forward.log_sum_exp));
-    for (const auto& [item, first, count] :
-         std::vector<std::array<std::int64_t, 3>>{{0, 0, 1}, {1, 4, 1}, {1, 1, 3}}) {
-      const auto pick = [&](const Tensor& x) { return part_of(x, item, first, count); };
-      const Results part = run({pick(all.q), pick(all.k), pick(all.v), pick(all.d_out), all.scale});
-      EXPECT_TRUE(same_gradients(part.gradients, {pick(whole.gradients.q), pick(whole.gradients.k),
-                                                  pick(whole.gradients.v)}));
-      EXPECT_TRUE(same_bits(part.forward.log_sum_exp,
-                            whole.forward.log_sum_exp.rows(item * 5 + first, count)));
     }
   }
 }

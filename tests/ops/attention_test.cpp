@@ -1,7 +1,6 @@
 #include "ops/attention.hpp"
 
 #include <gtest/gtest.h>
-#include <omp.h>
 
 #include "ops/onednn.hpp"
 #include "ops/products.hpp"
@@ -80,30 +79,6 @@ TEST(Attention, SurvivesLargeScores) {
   for (const float x : out.span<float>()) ASSERT_TRUE(std::isfinite(x));
 }
 
-TEST(Attention, AHeadHasTheSameBitsAloneOrAmongOthersAndForAnyThreads) {
-  for (const DType dtype : {DType::float32, DType::bfloat16}) {
-    const Tensor all = random_tensor({150, 2, 3, 5, 16}, 8, dtype);
-    const Tensor whole = attention(all, 0.25F);
-    const int threads = omp_get_max_threads();
-    omp_set_num_threads(3);
-    EXPECT_TRUE(same_bits(attention(all, 0.25F), whole));
-    omp_set_num_threads(threads);
-    for (std::int64_t h = 0; h < 5; ++h) {
-      const auto pick = [&](const Tensor& x, std::int64_t outer) {
-        Tensor y = Tensor::empty({outer, 16}, dtype);
-        const std::int64_t bytes = 16 * size_of(dtype);
-        for (std::int64_t i = 0; i < outer; ++i) {
-          std::copy_n(static_cast<const std::byte*>(x.raw()) + (i * 5 + h) * bytes, bytes,
-                      static_cast<std::byte*>(y.raw()) + i * bytes);
-        }
-        return y;
-      };
-      const Tensor one = pick(all, 150 * 2 * 3).reshape({150, 2, 3, 1, 16});
-      EXPECT_TRUE(same_bits(attention(one, 0.25F).reshape({300, 16}), pick(whole, 300)));
-    }
-  }
-}
-
 // Tokens [first, first + count) of parts [part, part + parts) of qkv; q, k, v are parts 0, 1, 2.
 Tensor token_parts(const Tensor& qkv, std::int64_t first, std::int64_t count, std::int64_t part,
                    std::int64_t parts) {
@@ -145,42 +120,6 @@ TEST(Attention, KeysInSeveralCallsGiveTheSameBits) {
 Tensor of_sequence(const Tensor& x, std::int64_t sequence, std::int64_t sequences) {
   const std::int64_t rows = x.shape(0) / sequences;
   return x.rows(sequence * rows, rows);
-}
-
-TEST(Attention, SequencesSideBySideHaveTheBitsOfEachAlone) {
-  // The first four: many pairs, so that threads pack their own keys (one block, two blocks); more
-  // pairs than are packed at the same time; several blocks of keys.
-  struct Sizes {
-    std::int64_t sequences, queries, keys, batch, heads;
-  };
-  std::vector<Sizes> all{
-      {16, 100, 100, 8, 2}, {3, 10, 600, 43, 2}, {16, 20, 20, 4, 2}, {3, 70, 1100, 2, 2}};
-  for (const std::int64_t sequences : {1, 3, 16}) {
-    for (const std::int64_t queries : {1, 16, 100}) {
-      for (const std::int64_t heads : {2, 0}) {
-        all.push_back({sequences, queries, queries, 2, heads});
-      }
-    }
-  }
-  for (const DType dtype : {DType::float32, DType::bfloat16}) {
-    for (const std::int64_t channels : {64, 72, 128}) {
-      for (const auto& [sequences, queries, keys, batch, heads] : all) {
-        const Tensor q = random_tensor({sequences * queries, batch, heads, channels}, 11, dtype);
-        const Tensor kv = random_tensor({sequences * keys, batch, 2, heads, channels}, 12, dtype);
-        Attention together(q, 0.125F, sequences);
-        together.add(kv);
-        const Tensor out = together.finish();
-        ASSERT_EQ(out.shape(), q.shape());
-        for (std::int64_t i = 0; i < sequences; ++i) {
-          Attention alone(of_sequence(q, i, sequences), 0.125F);
-          alone.add(of_sequence(kv, i, sequences));
-          EXPECT_TRUE(same_bits(of_sequence(out, i, sequences), alone.finish()))
-              << i << " of " << sequences << " sequences of " << queries << " and " << keys
-              << ", heads " << heads << " of " << channels;
-        }
-      }
-    }
-  }
 }
 
 TEST(Attention, KeysOfAllSequencesMayComeInParts) {

@@ -1,7 +1,6 @@
 #include "ops/convolution.hpp"
 
 #include <gtest/gtest.h>
-#include <omp.h>
 
 #include "ops/products.hpp"
 #include "support/random_tensor.hpp"
@@ -94,63 +93,6 @@ TEST(Convolution, TakesKernelStrideAndPadding) {
             2e-6)
             << to_string(shape) << " over " << rows << " x " << columns << ", stride "
             << window.stride;
-      }
-    }
-  }
-}
-
-TEST(Convolution, OfStrideTwoHasTheSameBitsHoweverRowsAreCut) {
-  const Window window{3, 2, 0, 1};
-  for (const DType dtype : {DType::float32, DType::bfloat16}) {
-    const std::int64_t height = 26, half = 13;
-    const Tensor x = random_tensor({2, height, 70, 24}, 1, dtype);
-    const Convolution convolution(random_tensor({20, 24, 3, 3}, 3, dtype), random_tensor({20}, 2),
-                                  {}, window);
-    const Tensor whole = convolution(x, {0, height, height}, {0, half, half});
-    for (int parts : {2, 3, 5, 13}) {
-      for (int p = 0; p < parts; ++p) {
-        const std::int64_t from = half * p / parts, to = half * (p + 1) / parts;
-        // One more row below, none above.
-        const RowWindow have{2 * from, std::min(height, 2 * to + 1) - 2 * from, height};
-        EXPECT_TRUE(same_bits(
-            convolution(image_rows(x, have.first, have.count), have, {from, to - from, half}),
-            image_rows(whole, from, to - from)));
-      }
-    }
-  }
-}
-
-TEST(Convolution, ContinuesFromTheFramesBefore) {
-  const Tensor x = random_tensor({5, 6, 9, 16}, 1), b = random_tensor({8}, 2);
-  const Convolution convolution(random_tensor({8, 16, 3, 3, 3}, 3), b);
-  const RowWindow rows{0, 6, 6};
-  const Tensor at_once = convolution(x, rows, rows);
-  EXPECT_TRUE(same_bits(convolution(x.rows(0, 3), rows, rows), at_once.rows(0, 3)));
-  EXPECT_TRUE(same_bits(convolution(x.rows(3, 2), rows, rows, x.rows(1, 2)), at_once.rows(3, 2)));
-}
-
-TEST(Convolution, ARowHasTheSameBitsHoweverRowsAreCutAndThreadsWork) {
-  for (const DType dtype : {DType::float32, DType::bfloat16}) {
-    for (const std::int64_t enlarged : {1, 2}) {
-      const std::int64_t height = 13;
-      const Tensor x = random_tensor({2, height, 11, 24}, 1, dtype);
-      const Convolution convolution(random_tensor({20, 24, 3, 3}, 3, dtype),
-                                    random_tensor({20}, 2));
-      const RowWindow all{0, height, height}, result{0, height * enlarged, height * enlarged};
-      const Tensor whole = convolution(x, all, result);
-      const int threads = omp_get_max_threads();
-      omp_set_num_threads(3);
-      EXPECT_TRUE(same_bits(convolution(x, all, result), whole));
-      omp_set_num_threads(threads);
-      for (int parts : {2, 3, 5, 13}) {
-        for (int p = 0; p < parts; ++p) {
-          const std::int64_t from = height * p / parts, to = height * (p + 1) / parts;
-          const std::int64_t first = std::max<std::int64_t>(0, from - 1);
-          const RowWindow have{first, std::min(height, to + 1) - first, height};
-          const RowWindow want{from * enlarged, (to - from) * enlarged, height * enlarged};
-          EXPECT_TRUE(same_bits(convolution(image_rows(x, have.first, have.count), have, want),
-                                image_rows(whole, want.first, want.count)));
-        }
       }
     }
   }

@@ -2,7 +2,6 @@
 #include "ops/norm_backward.hpp"
 
 #include <gtest/gtest.h>
-#include <omp.h>
 
 #include <numbers>
 
@@ -129,27 +128,6 @@ TEST(LayerNormBackward, OfModulatedNormsIsTheDerivative) {
   }
 }
 
-TEST(LayerNormBackward, RowsDependNeitherOnTheirNumberNorOnThreads) {
-  const std::int64_t n = 200, many = 150;
-  for (const DType dtype : types) {
-    const Tensor x = random_tensor({many, 1, n}, 1, dtype), w = random_tensor({n}, 2, dtype);
-    const Tensor d = random_tensor({many, 1, n}, 3, dtype);
-    const Modulation modulation{random_tensor({1, 2 * n}, 4, dtype), 0, 1, {}};
-    Tensor all = Tensor::zeros(x.shape(), dtype), some = Tensor::zeros({7, 1, n}, dtype);
-    layer_norm_backward(x, w, 1e-5F, modulation, d, all);
-    layer_norm_backward(x.rows(41, 7), w, 1e-5F, modulation, d.rows(41, 7), some);
-    EXPECT_TRUE(same_bits(some, all.rows(41, 7))) << name_of(dtype);
-    const int threads = omp_get_max_threads();
-    for (const int other : {1, 3}) {
-      omp_set_num_threads(other);
-      Tensor again = Tensor::zeros(x.shape(), dtype);
-      layer_norm_backward(x, w, 1e-5F, modulation, d, again);
-      EXPECT_TRUE(same_bits(again, all)) << name_of(dtype) << ", " << other << " threads";
-    }
-    omp_set_num_threads(threads);
-  }
-}
-
 TEST(LayerNormBackward, RefusesOtherShapes) {
   const Tensor x = random_tensor({2, 1, 8}, 1), w = random_tensor({8}, 2);
   Tensor dx = Tensor::zeros({2, 1, 8}, DType::float32), short_dx = dx.rows(0, 1);
@@ -213,37 +191,6 @@ TEST(NormaliseAndRotateBackward, IsTheDerivative) {
       check_heads(dtype, {.parts = 3, .heads = 2, .centred = centred, .unrotated = 1});
       check_heads(dtype, {.heads = 1, .channels = 16, .centred = centred});
     }
-  }
-}
-
-TEST(NormaliseAndRotateBackward, HeadsDependNeitherOnTheirNumberNorOnThreads) {
-  const std::int64_t many = 30, heads = 5, n = 64;
-  for (const DType dtype : types) {
-    const Tensor x = random_tensor({many, 1, 1, heads, n}, 1, dtype);
-    const Tensor d = random_tensor(x.shape(), 2, dtype);
-    const HeadNorm norm{random_tensor({n}, 3), random_tensor({n}, 4), 1e-6F};
-    const Tensor cosines = random_tensor({many, n}, 5), sines = random_tensor({many, n}, 6);
-    Tensor all = d.clone();
-    normalise_and_rotate_backward(x, norm, cosines, sines, 0, all);
-    const auto third_head = [&](const Tensor& of_all) {
-      Tensor one = Tensor::empty({many, 1, 1, 1, n}, dtype);
-      for (std::int64_t token = 0; token < many; ++token) {
-        one.reshape({many, n}).rows(token, 1).copy_from(
-            of_all.reshape({many * heads, n}).rows(token * heads + 2, 1));
-      }
-      return one;
-    };
-    Tensor one = third_head(d);
-    normalise_and_rotate_backward(third_head(x), norm, cosines, sines, 0, one);
-    EXPECT_TRUE(same_bits(one, third_head(all))) << name_of(dtype);
-    const int threads = omp_get_max_threads();
-    for (const int other : {1, 3}) {
-      omp_set_num_threads(other);
-      Tensor again = d.clone();
-      normalise_and_rotate_backward(x, norm, cosines, sines, 0, again);
-      EXPECT_TRUE(same_bits(again, all)) << name_of(dtype) << ", " << other << " threads";
-    }
-    omp_set_num_threads(threads);
   }
 }
 

@@ -1,10 +1,8 @@
 #include "ops/token_products.hpp"
 
 #include <gtest/gtest.h>
-#include <omp.h>
 
-#include "ops/amx.hpp"
-#include "ops/products.hpp"
+#include "support/all_products.hpp"
 #include "support/random_tensor.hpp"
 
 namespace reelmesh::ops {
@@ -13,6 +11,7 @@ namespace {
 using reelmesh::test::random_tensor;
 using reelmesh::test::relative_error;
 using reelmesh::test::same_bits;
+using reelmesh::test::with_all_products;
 
 const std::vector<DType> types{DType::float32, DType::bfloat16, DType::float16};
 
@@ -33,32 +32,6 @@ Tensor plain_products(const Tensor& a, const Tensor& b) {
   std::ranges::transform(sums, out.data<float>(),
                          [](double sum) { return static_cast<float>(sum); });
   return out;
-}
-
-Tensor columns(const Tensor& x, std::int64_t first, std::int64_t count) {
-  Tensor out = Tensor::empty({x.shape(0), count}, x.dtype());
-  const std::int64_t size = size_of(x.dtype()), n = x.shape(1);
-  for (std::int64_t row = 0; row < x.shape(0); ++row) {
-    std::memcpy(static_cast<std::byte*>(out.raw()) + row * count * size,
-                static_cast<const std::byte*>(x.raw()) + (row * n + first) * size,
-                static_cast<std::size_t>(count * size));
-  }
-  return out;
-}
-
-// Calls f with each way in which products of bfloat16 are computed on this processor.
-template <class F>
-void with_all_products(const F& f) {
-  for (const Products products : {Products::automatic, Products::float32, Products::bfloat16}) {
-    if (products == Products::bfloat16 && !has_bfloat16_products()) continue;
-    choose_products(products);
-    f(bfloat16_products());
-  }
-  choose_products(Products::automatic);
-  if (!has_bfloat16_products()) return;  // with AMX there are also oneDNN's
-  amx::use_plain_kernels(true);
-  f("AMX's plain kernels");
-  amx::use_plain_kernels(false);
 }
 
 struct Size {
@@ -93,41 +66,6 @@ TEST(TokenProducts, OfNothingAreZeros) {
   EXPECT_THROW(token_products(random_tensor({4, 3}, 1), random_tensor({5, 3}, 2)), Error);
 }
 
-// An element has the same bits whichever other rows and columns are computed with it.
-TEST(TokenProducts, AnElementDependsOnItsColumnsAlone) {
-  const std::int64_t tokens = 700, m = 140, n = 200;
-  for (const DType dtype : types) {
-    const Tensor a = random_tensor({tokens, m}, 1, dtype), b = random_tensor({tokens, n}, 2, dtype);
-    with_all_products([&](std::string_view products) {
-      const Tensor whole = token_products(a, b);
-      for (const auto& [row, rows] : {std::pair{0, 1}, {1, 139}, {17, 64}, {63, 77}, {139, 1}}) {
-        for (const auto& [column, count] :
-             {std::pair{0, 200}, {1, 63}, {5, 130}, {64, 64}, {120, 3}, {199, 1}}) {
-          const Tensor part = token_products(columns(a, row, rows), columns(b, column, count));
-          EXPECT_TRUE(same_bits(part, columns(whole.rows(row, rows), column, count)))
-              << name_of(dtype) << ", rows from " << row << ", columns from " << column
-              << ", products in " << products;
-        }
-      }
-    });
-  }
-}
-
-TEST(TokenProducts, DoNotDependOnThreads) {
-  const int threads = omp_get_max_threads();
-  for (const DType dtype : types) {
-    const Tensor a = random_tensor({1100, 70}, 1, dtype), b = random_tensor({1100, 300}, 2, dtype);
-    omp_set_num_threads(1);
-    const Tensor expected = token_products(a, b);
-    for (const int other : {2, 5}) {
-      omp_set_num_threads(other);
-      EXPECT_TRUE(same_bits(token_products(a, b), expected))
-          << name_of(dtype) << ", " << other << " threads";
-    }
-  }
-  omp_set_num_threads(threads);
-}
-
 // The sums of the first tokens and of the others, in float64.
 Tensor plain_sums(const Tensor& a, const Tensor& b, std::int64_t first) {
   const Tensor x = a.to(DType::float32), y = b.empty() ? Tensor() : b.to(DType::float32);
@@ -159,18 +97,6 @@ TEST(TokenSums, AreSums) {
                         Tensor::zeros({2, 3}, DType::float32)));
   EXPECT_THROW(token_sums(random_tensor({4, 3}, 1), random_tensor({5, 3}, 2), 0), Error);
   EXPECT_THROW(token_sums(random_tensor({4, 3}, 1), {}, 5), Error);
-}
-
-TEST(TokenSums, AnElementDependsOnItsColumnAlone) {
-  for (const DType dtype : types) {
-    const Tensor a = random_tensor({700, 300}, 1, dtype), b = random_tensor({700, 300}, 2, dtype);
-    const Tensor whole = token_sums(a, b, 40);
-    for (const auto& [column, count] : {std::pair{0, 1}, {1, 128}, {127, 2}, {200, 100}}) {
-      EXPECT_TRUE(same_bits(token_sums(columns(a, column, count), columns(b, column, count), 40),
-                            columns(whole, column, count)))
-          << name_of(dtype) << ", columns from " << column;
-    }
-  }
 }
 
 }  // namespace
