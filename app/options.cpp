@@ -426,10 +426,11 @@ PlanOptions parse_plan(int argc, const char* const* argv, const Allocation& allo
     options.job = parse_calibration(of_job, words.operands);
     return options;
   }
-  if (options.ranks.empty() && !options.deadline && allocation.ranks) {
+  const bool of_allocation = options.ranks.empty() && !options.deadline && allocation.ranks;
+  if (of_allocation) {
     options.ranks = {*allocation.ranks};
     if (!options.ranks_per_node) options.ranks_per_node = allocation.ranks_per_node;
-    options.of_allocation = true;
+    options.node_bytes = allocation.node_bytes.value_or(0);
   }
   require(!options.ranks.empty() || options.deadline, Status::usage,
           "--ranks is missing, expected the number of ranks");
@@ -454,6 +455,7 @@ PlanOptions parse_plan(int argc, const char* const* argv, const Allocation& allo
   }
   draft.job.train ? add_sampled_clips(draft.job) : add_clips(draft);
   options.job = std::move(draft.job);
+  if (of_allocation && !options.job.threads) options.job.threads = allocation.threads;
   return options;
 }
 

@@ -44,11 +44,11 @@ struct PlanOptions {
   std::filesystem::path simulate;     ///< the folder of a simulated job
   SimulatedFailures failures;
   bool json = false;
-  bool of_allocation = false;  ///< ranks are those of the allocation
+  std::int64_t node_bytes = 0;  ///< host memory of a node of the allocation; 0: unknown
   /// A machine file to write; of the job then only the device's options are set.
   std::filesystem::path calibrate;
 };
-/// allocation: gives ranks, unless they are given.
+/// allocation: gives ranks, and with them threads and node_bytes, unless ranks are given.
 PlanOptions parse_plan(int argc, const char* const* argv, const Allocation& allocation = {});
 std::string plan_help();
 

@@ -32,8 +32,11 @@ Conditions conditions_of(const PlanOptions& options, int ranks) {
   const int of_node = options.ranks_per_node.value_or(ranks);
   std::vector<int> node_of;
   for (int rank = 0; rank < ranks; ++rank) node_of.push_back(rank / of_node);
-  return plan_conditions(job, ranks, job.threads.value_or(1), std::move(node_of),
-                         ops::compute_dtype(job.dtype), job.backend == Backend::cuda);
+  Conditions conditions =
+      plan_conditions(job, ranks, job.threads.value_or(1), std::move(node_of),
+                      ops::compute_dtype(job.dtype), job.backend == Backend::cuda);
+  if (!conditions.on_gpu) conditions.node_bytes = options.node_bytes;
+  return conditions;
 }
 
 train::Samples fitting_training(const Job& job, const Conditions& conditions) {
@@ -222,7 +225,6 @@ Status plan_command(int argc, const char* const* argv) {
       find_allocation([](const char* name) -> const char* { return std::getenv(name); },
                       static_cast<double>(std::time(nullptr)));
   PlanOptions options = parse_plan(argc, argv, allocation);
-  if (options.of_allocation && !options.job.threads) options.job.threads = allocation.threads;
   if (!options.calibrate.empty() && options.trace.empty()) return calibrate(options);
   if (log::launch_rank() != first_rank) return Status::ok;  // under mpirun, only one rank prints
   const Job& job = options.job;
@@ -238,11 +240,8 @@ Status plan_command(int argc, const char* const* argv) {
   }
   if (options.compare) return print_layouts(options);
   if (options.ranks.size() > 1) return print_rank_counts(options);
-  Conditions conditions =
+  const Conditions conditions =
       conditions_of(options, options.deadline ? fewest_ranks(options) : options.ranks.front());
-  if (options.of_allocation && !conditions.on_gpu) {
-    conditions.node_bytes = allocation.node_bytes.value_or(0);
-  }
   nlohmann::json described;
   std::string text;
   const auto add = [&](const JobPlan& planned, const std::string& clips,

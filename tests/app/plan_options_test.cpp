@@ -40,9 +40,12 @@ TEST(PlanOptions, TakesThoseOfRunAndItsOwn) {
   Allocation allocation;
   allocation.ranks = 6;
   allocation.ranks_per_node = 3;
+  allocation.threads = 2;
+  allocation.node_bytes = 1 << 20;
   const std::vector<const char*> launched{"plan", "--model.path", "m"};
   const PlanOptions of_slurm = parse_plan(3, launched.data(), allocation);
-  EXPECT_TRUE(of_slurm.of_allocation);
+  EXPECT_EQ(of_slurm.node_bytes, 1 << 20);
+  EXPECT_EQ(of_slurm.job.threads, 2);
   EXPECT_EQ(of_slurm.ranks, std::vector{6});
   EXPECT_EQ(of_slurm.ranks_per_node, 3);
   using reelmesh::test::expect_error;

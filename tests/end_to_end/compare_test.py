@@ -1,5 +1,6 @@
 """`reelmesh plan` with a machine file: layouts, numbers of ranks and deadlines; Slurm."""
 
+import json
 import os
 
 from support import DATA, ERROR, PROGRAM, Reference, Scratch, command_of, execute, main
@@ -104,6 +105,22 @@ class SlurmTest(CompareCase):
         self.assertIn("sbatch --nodes=2 --ntasks-per-node=3 --cpus-per-task=1", outcome.output)
         self.assertIn("jobs/cogvideox.sbatch", outcome.output)
         self.assertIn("Slurm job 7 ends in", outcome.errors)
+
+
+    def test_layouts_fit_the_memory_of_a_node(self):
+        options = {name: value for name, value in self.options().items() if name != "output.path"}
+        outside = {name: value for name, value in os.environ.items()
+                   if not name.startswith(LAUNCHERS)}
+
+        def most_memory(**more):
+            slurm = {"SLURM_JOB_ID": "7", "SLURM_NTASKS": "4", "SLURM_JOB_NUM_NODES": "1"}
+            outcome = execute([*command_of(options, name="plan"), "--compare", "--json"],
+                              outside | slurm | more)
+            self.assertEqual(outcome.status, 0, outcome)
+            return max(plan["memory"] for plan in json.loads(outcome.output)["compared"])
+        most = most_memory()
+        node = int(0.98 * 4 * most / 2 ** 20)  # MiB, as Slurm counts
+        self.assertLessEqual(most_memory(SLURM_MEM_PER_NODE=str(node)), node * 2 ** 20 / 4)
 
 
 class ShippedTest(Scratch):
