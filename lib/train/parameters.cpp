@@ -11,7 +11,6 @@
 #include "ops/exact_sum.hpp"
 #include "ops/parallel.hpp"
 #include "tensor/ledger.hpp"
-#include "tensor/ledger.hpp"
 #include "weights/lora.hpp"
 
 namespace reelmesh::train {

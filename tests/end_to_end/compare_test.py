@@ -112,15 +112,16 @@ class SlurmTest(CompareCase):
         outside = {name: value for name, value in os.environ.items()
                    if not name.startswith(LAUNCHERS)}
 
-        def most_memory(**more):
+        def compared(**more):
             slurm = {"SLURM_JOB_ID": "7", "SLURM_NTASKS": "4", "SLURM_JOB_NUM_NODES": "1"}
-            outcome = execute([*command_of(options, name="plan"), "--compare", "--json"],
-                              outside | slurm | more)
-            self.assertEqual(outcome.status, 0, outcome)
-            return max(plan["memory"] for plan in json.loads(outcome.output)["compared"])
-        most = most_memory()
-        node = int(0.98 * 4 * most / 2 ** 20)  # MiB, as Slurm counts
-        self.assertLessEqual(most_memory(SLURM_MEM_PER_NODE=str(node)), node * 2 ** 20 / 4)
+            return execute([*command_of(options, name="plan"), "--compare", "--json"],
+                           outside | slurm | more)
+        plans = json.loads(compared().output)["compared"]
+        sizes = [plan["memory"] / 2 ** 20 for plan in plans]  # MiB, as Slurm counts
+        outcome = compared(SLURM_MEM_PER_NODE=str(int(1.1 * 4 * max(sizes))))
+        self.assertEqual(json.loads(outcome.output)["compared"], plans)
+        self.refused(compared(SLURM_MEM_PER_NODE=str(int(0.9 * 4 * min(sizes)))), UNAVAILABLE,
+                     "no layout of 4 ranks fits")
 
 
 class ShippedTest(Scratch):

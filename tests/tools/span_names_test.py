@@ -29,6 +29,7 @@ OTHER_MEANINGS = {
     "lib/job/comparison.cpp": {"decode", "weights"},  # columns, and options
     "lib/job/describe.cpp": {"decode", "encode"},  # roles and memory in the description of a plan
     "lib/job/machine_file.cpp": {"load", "write"},  # keys of machine files
+    "lib/pipeline/tuning.cpp": {"weights"},  # of a layout, in job.h5
     "lib/plan/describe.cpp": {"decode", "weights"},
     "lib/plan/plan_text.cpp": {"decode", "encode", "weights"},
     "lib/plan/roles.cpp": {"decode"},
