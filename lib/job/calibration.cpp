@@ -115,30 +115,32 @@ class Operations {
   }
   void attentions() {
     // Of many short sequences; with long ones keys come in two parts, as those of other ranks do.
-    for (const auto& [tokens, batch, heads, channels] :
-         {std::array<std::int64_t, 4>{16, 256, 16, 72},
-          {64, 32, 16, 72},
-          {226, 1, 64, 64},
-          {256, 16, 16, 72},
-          {640, 2, 15, 64},
-          {1536, 2, 15, 64},
-          {4096, 1, 8, 64}}) {
-      const std::int64_t block = ops::Attention::block_keys, first = tokens * 2 / 3 / block * block;
+    struct Sequences {
+      std::int64_t tokens, batch, heads, channels;
+    };
+    for (const Sequences& s : {Sequences{16, 256, 16, 72},
+                               {64, 32, 16, 72},
+                               {226, 1, 64, 64},
+                               {256, 16, 16, 72},
+                               {640, 2, 15, 64},
+                               {1536, 2, 15, 64},
+                               {4096, 1, 8, 64}}) {
+      const std::int64_t block = ops::Attention::block_keys,
+                         first = s.tokens * 2 / 3 / block * block;
       all_.push_back({trace::spans::attention.name, [=, this] {
-                        const Tensor q = some({tokens, batch, heads, channels});
-                        const Tensor kv = some({tokens, batch, 2, heads, channels});
+                        const Tensor q = some({s.tokens, s.batch, s.heads, s.channels});
+                        const Tensor kv = some({s.tokens, s.batch, 2, s.heads, s.channels});
                         return [=] {
                           ops::Attention attention(q, 0.125F);
                           if (first > 0) attention.add(kv.rows(0, first));
-                          attention.add(kv.rows(first, tokens - first));
+                          attention.add(kv.rows(first, s.tokens - first));
                           attention.finish();
                         };
                       }});
     }
-    for (const auto& [tokens, batch, heads, channels] :
-         {std::array<std::int64_t, 4>{64, 8, 16, 72}, {640, 1, 8, 64}, {1500, 1, 4, 64}}) {
+    for (const Sequences& s : {Sequences{64, 8, 16, 72}, {640, 1, 8, 64}, {1500, 1, 4, 64}}) {
       all_.push_back({trace::spans::attention_backward.name, [=, this] {
-                        const Tensor q = some({tokens, batch, heads, channels});
+                        const Tensor q = some({s.tokens, s.batch, s.heads, s.channels});
                         const Tensor k = some(q.shape()), v = some(q.shape());
                         const ops::AttentionForward forward =
                             ops::attention_forward(q, k, v, 0.125F);
@@ -208,34 +210,39 @@ class Operations {
   void group_norms() {
     constexpr std::int64_t groups = 32;
     // The smallest images have the smallest cells.
-    for (const auto& [shape, cell] : {std::pair{Shape{1, 8, 12, 512}, 1},
-                                      {Shape{2, 16, 16, 512}, 1},
-                                      {Shape{2, 32, 32, 512}, 2},
-                                      {Shape{2, 64, 96, 256}, 4},
-                                      {Shape{2, 128, 192, 128}, 8},
-                                      {Shape{8, 128, 192, 128}, 8}}) {
-      const std::int64_t channels = shape[3];
+    struct Image {
+      Shape shape;
+      std::int64_t cell;
+    };
+    for (const Image& image : {Image{{1, 8, 12, 512}, 1},
+                               {{2, 16, 16, 512}, 1},
+                               {{2, 32, 32, 512}, 2},
+                               {{2, 64, 96, 256}, 4},
+                               {{2, 128, 192, 128}, 8},
+                               {{8, 128, 192, 128}, 8}}) {
+      const std::int64_t channels = image.shape[3];
       all_.push_back({operation_kinds::group_sums, [=, this] {
-                        return [=, x = some(shape)] { ops::group_sums(x, groups, cell); };
+                        return
+                            [=, x = some(image.shape)] { ops::group_sums(x, groups, image.cell); };
                       }});
       all_.push_back({operation_kinds::group_norm, [=, this] {
                         const Tensor of_groups = floats({groups}), ones = floats({channels});
                         const ops::GroupStatistics statistics{of_groups, of_groups};
-                        return [=, x = some(shape)] {
+                        return [=, x = some(image.shape)] {
                           ops::group_norm(x, statistics, ones, ones, true);
                         };
                       }});
-      all_.push_back({operation_kinds::group_norm, [=, this] {
-                        const Tensor of_groups = floats({groups}), ones = floats({channels});
-                        const Tensor latents = some({1, shape[1] / 2, shape[2] / 2, channels});
-                        const std::vector<std::int64_t> latent_frame(
-                            static_cast<std::size_t>(shape[0]));
-                        const ops::SpatialNorm norm{
-                            {of_groups, of_groups}, ones, ones, latents, latents, latent_frame};
-                        return [=, x = some(shape), out = some(shape)]() mutable {
-                          ops::spatial_norm_silu(x, norm, out);
-                        };
-                      }});
+      all_.push_back(
+          {operation_kinds::group_norm, [=, this] {
+             const Tensor of_groups = floats({groups}), ones = floats({channels});
+             const Tensor latents = some({1, image.shape[1] / 2, image.shape[2] / 2, channels});
+             const std::vector<std::int64_t> latent_frame(static_cast<std::size_t>(image.shape[0]));
+             const ops::SpatialNorm norm{
+                 {of_groups, of_groups}, ones, ones, latents, latents, latent_frame};
+             return [=, x = some(image.shape), out = some(image.shape)]() mutable {
+               ops::spatial_norm_silu(x, norm, out);
+             };
+           }});
     }
   }
   void copies() {

@@ -67,7 +67,8 @@ Field path_field(const char* name, const char* option) {
 template <std::size_t i>
 Field field_of_setting() {
   static constexpr const auto& setting = std::get<i>(clip_settings);
-  constexpr bool is_number = std::is_arithmetic_v<typename std::decay_t<decltype(setting)>::Value>;
+  static constexpr bool is_number =
+      std::is_arithmetic_v<typename std::decay_t<decltype(setting)>::Value>;
   return {setting.name(),
           setting.option,
           true,

@@ -109,7 +109,7 @@ std::string weights_hash(const comm::Group& world, const ModelPaths& paths,
   const ModelContents model = open_alike(world, paths);
   const comm::Group group = ranks_with_same_files(world, model);
   const TensorHashes hashes = hash_tensors(world, group, model, cache);
-  if (world.min(std::int64_t{group.size()}) < world.size()) {
+  if (world.min(group.size()) < world.size()) {
     require_same_bytes(world, model, hashes);
   }
   return model.hash(hashes);

@@ -344,12 +344,12 @@ Tensor Attend::attend_to_all_keys(Rows queries, const Tensor& mine, float scale)
   const Tensor& all = queries.all;
   Tensor out = shares == 1 ? all : Tensor::empty(all.shape(), all.dtype(), all.device());
   for (std::int64_t share = 0; share < shares; ++share) {
-    const Tensor part = receive_part(std::move(next), share_of_heads(share));
+    const Tensor part = receive_part(std::exchange(next, {}), share_of_heads(share));
     if (share + 1 < shares) next = send_part(mine, share_of_heads(share + 1));
     if (!mesh_.attends(me)) continue;
     const Range some = heads_in(me, share_of_heads(share));
     const std::int64_t first = mesh_.first_head(me), count = some.count;
-    const Tensor attended = ops::attend(dense_heads(all, some, first), part, scale, 1, numerics_);
+    Tensor attended = ops::attend(dense_heads(all, some, first), part, scale, 1, numerics_);
     if (shares == 1) return attended;
     copy_heads(attended, {0, count}, out, {some.begin - first, mesh_.heads(me)}, count,
                mesh_.geometry().channels);
@@ -376,7 +376,7 @@ Tensor Attend::operator()(const Tensor& q, const std::function<Tensor()>& keys_v
   queries.messages.finish();
   ops::Attention attention(queries.all, scale, 1, numerics_);
   for (std::int64_t first = 0; first < all; first += part_tokens) {
-    const Tensor part = receive_part(std::move(next), part_at(first));
+    const Tensor part = receive_part(std::exchange(next, {}), part_at(first));
     if (first + part_tokens < all) next = send_part(mine, part_at(first + part_tokens));
     if (mesh_.attends(group_.rank())) attention.add(part);
     constexpr std::int64_t parts_between_points = 8;

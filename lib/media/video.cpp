@@ -95,7 +95,7 @@ VideoFacts video_facts(const std::filesystem::path& file, const std::string& whe
   VideoFacts facts{.fps = video.fps()};
   while (const AVFrame* frame = video.next()) {
     if (facts.frames++ > 0) continue;
-    RgbConverter(video, *frame);  // whether its format can be converted
+    const RgbConverter converter(video, *frame);  // whether its format can be converted
     facts.height = frame->height;
     facts.width = frame->width;
   }

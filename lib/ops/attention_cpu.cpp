@@ -162,15 +162,16 @@ class Streamed : public Attention::Work {
 
   Tensor finish() override {
     expect(keys_ > 0 || numel(shape_) == 0, "attention without keys");
-    const auto& [sequences, queries, batch, heads, channels] = extents_;
+    const std::int64_t queries = extents_.queries, channels = extents_.channels,
+                       pairs = extents_.batch * extents_.heads;
     if (numel(shape_) == 0) return Tensor::empty(shape_, dtype_of<T>());
     Tensor out = dtype_of<T>() == DType::float32 ? total_ : Tensor::empty(shape_, dtype_of<T>());
-    parallel_for(sequences * queries, 16, [&](std::int64_t row) {
+    parallel_for(extents_.sequences * queries, 16, [&](std::int64_t row) {
       const std::int64_t sequence = row / queries, query = row % queries;
-      for (std::int64_t pair = 0; pair < batch * heads; ++pair) {
-        const std::int64_t at = (row * batch * heads + pair) * channels;
+      for (std::int64_t pair = 0; pair < pairs; ++pair) {
+        const std::int64_t at = (row * pairs + pair) * channels;
         divide(total_.data<float>() + at,
-               sum_.data<float>()[(sequence * batch * heads + pair) * queries + query], channels,
+               sum_.data<float>()[(sequence * pairs + pair) * queries + query], channels,
                out.data<T>() + at);
       }
     });

@@ -85,7 +85,7 @@ std::int64_t MemoryPlan::room() const {
   return room;
 }
 
-MemoryPlan with_offloading(MemoryPlan memory) {
+MemoryPlan with_offloading(const MemoryPlan& memory) {
   const auto largest_excess = [](const MemoryPlan& plan) {
     return excess(plan, furthest_over(plan));
   };

@@ -41,7 +41,7 @@ struct MemoryPlan {
 
 /// If some rank exceeds its limit: the plan with the decoder unloaded or, if that is not enough,
 /// with transformer and decoder offloaded, provided that the excess shrinks. Otherwise `memory`.
-MemoryPlan with_offloading(MemoryPlan memory);
+MemoryPlan with_offloading(const MemoryPlan& memory);
 
 /// Why the plan does not fit: the rank with the largest excess over its limit, the stage, the bytes
 /// needed and the limit. Empty if it fits.

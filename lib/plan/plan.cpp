@@ -224,7 +224,7 @@ const Box empty_box{{0}, {0}};
 // In split mode, text and decode get more ranks while they do not fit.
 Plan plan_with_more_ranks(const Workload& workload, const PlanMachine& machine,
                           const ParallelRequest& asked, const std::string& device_map_file) {
-  const Plan plan = plan_as_requested(workload, machine, asked, device_map_file);
+  Plan plan = plan_as_requested(workload, machine, asked, device_map_file);
   if (plan.roles.mode != Mode::split || plan.memory.fits()) return plan;
   // Gives the stage that does not fit more ranks, as long as some are left for denoising.
   ParallelRequest request = asked;

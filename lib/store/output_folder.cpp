@@ -114,9 +114,11 @@ bool OutputFolder::is_written(const fs::path& file) const {
 void OutputFolder::prepare() const {
   use(folder_, [&] {
     if (product_ == Product::clips) fs::create_directories(folder_ / "clips");
-    // Fail now rather than after hours of work if files cannot be created here.
-    NewFile(folder_ / "job.h5");
-    NewFile(folder_ / (product_ == Product::clips ? "clips/000000.h5" : "metrics.h5"));
+    {  // Fail now rather than after hours of work if files cannot be created here.
+      const NewFile job(folder_ / "job.h5");
+      const NewFile other(folder_ /
+                          (product_ == Product::clips ? "clips/000000.h5" : "metrics.h5"));
+    }
     remove_job_files(folder_, {JobFile::temporary, JobFile::status, JobFile::trace_part});
     if (existing_ != Existing::replace) return;
     remove_job_files(folder_, {JobFile::result, JobFile::restart, JobFile::cache});

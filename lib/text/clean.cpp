@@ -68,7 +68,7 @@ class PythonTraits {
                                                      : radix;
     return digit_value < radix ? digit_value : -1;
   }
-  std::locale imbue(std::locale) { return {}; }
+  std::locale imbue(const std::locale&) { return {}; }
   std::locale getloc() const { return {}; }
 
  private:

@@ -332,8 +332,8 @@ void Training::write_transformer() {
   // What is not trained: position tables, the embedding of the empty caption.
   const Checkpoint checkpoint = samples_.planned.family->open(ModelPart::transformer);
   for (const auto& [name, info] : checkpoint.tensors()) {
-    const bool is_trained = std::ranges::any_of(
-        model.matrices(), [&](const TrainedMatrix& matrix) { return matrix.name == name; });
+    const bool is_trained =
+        std::ranges::find(model.matrices(), name, &TrainedMatrix::name) != model.matrices().end();
     const std::optional<DType> dtype = loadable(info.dtype);
     if (is_trained || !dtype) continue;
     all.push_back(checkpoint.load(name, info.shape, *dtype));

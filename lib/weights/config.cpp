@@ -180,7 +180,7 @@ std::string class_named_in(const Config& config) {
 }
 
 std::string require_class(const Config& config, const std::vector<std::string>& expected) {
-  const std::string name = class_named_in(config);
+  std::string name = class_named_in(config);
   require(name.empty() || std::ranges::find(expected, name) != expected.end(), Status::data,
           "{}: the class is {}, expected {}", config.file().string(), printable(name),
           fmt::join(expected, " or "));

@@ -38,7 +38,7 @@ ImageAutoencoderConfig ImageAutoencoderConfig::read(const Config& config) {
     const std::string plain =
         std::string(side) + (side == std::string("Up") ? "DecoderBlock2D" : "EncoderBlock2D");
     for (const std::string& type : config.get_strings(key, {})) {
-      only_supported(config, key.c_str(), type, plain);
+      only_supported(config, key, type, plain);
     }
   }
   require(!c.block_channels.empty() && c.block_channels.size() <= 8, Status::data,

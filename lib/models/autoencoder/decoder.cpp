@@ -68,8 +68,8 @@ Sharded OpenSoraDecoder::decode(const Sharded& latents, const DecodeLayout& layo
       temporal_ ? decode_temporal(latents, layout)
                 : Sharded{channels_last(latents.local.on(device_.host()), 1.0F, dtype_).on(device_),
                           layout.images.with_axis(3, channels), latents.group};
-  const Sharded out{Tensor::empty(own_box(video, latents.group).extent, stored, device_.host()),
-                    video, latents.group};
+  Sharded out{Tensor::empty(own_box(video, latents.group).extent, stored, device_.host()), video,
+              latents.group};
   const std::optional<ImagePart> part = ImagePart::of(latents.group, layout.images);
   const auto inverse = static_cast<float>(1 / config_.scaling_factor);
   for (std::int64_t frame = 0; part && frame < mine.local.shape(0); ++frame) {

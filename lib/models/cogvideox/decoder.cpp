@@ -125,7 +125,7 @@ Tensor CogVideoXDecoder::apply(const Residual& residual, State& state, const Ten
 }
 
 Tensor CogVideoXDecoder::enlarge(const Up& up, State& state, const Tensor& x) const {
-  const Tensor frames = state.image.convolve(up.upsample, x, 2);
+  Tensor frames = state.image.convolve(up.upsample, x, 2);
   state.image = state.image.enlarged();
   const std::int64_t count = frames.shape(0);
   if (!up.doubles_frames || count == 1) return frames;

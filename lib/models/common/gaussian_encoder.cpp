@@ -76,7 +76,7 @@ Tensor GaussianEncoder::latents_box(const Sharded& pixels, const Layout& latents
 
 Encoder::Posterior GaussianEncoder::posterior(const Sharded& pixels, const Layout& latents) const {
   Posterior result{latents_box(pixels, latents), latents_box(pixels, latents)};
-  const auto& [shift, scale] = normalization_;
+  const Normalization& norm = normalization_;
   encode(pixels, latents, [&](std::int64_t first, const Tensor& moments) {
     Tensor mean = result.mean.rows(first, moments.shape(0));
     Tensor deviation = result.deviation.rows(first, moments.shape(0));
@@ -84,8 +84,8 @@ Encoder::Posterior GaussianEncoder::posterior(const Sharded& pixels, const Layou
     if (on_host.device().only_shapes) return;
     for_each_moment(on_host, mean.shape(),
                     [&](std::int64_t i, std::size_t c, float mu, float sigma, const auto&) {
-                      mean.data<float>()[i] = (mu - shift[c]) / scale[c];
-                      deviation.data<float>()[i] = sigma / scale[c];
+                      mean.data<float>()[i] = (mu - norm.shift[c]) / norm.scale[c];
+                      deviation.data<float>()[i] = sigma / norm.scale[c];
                     });
   });
   return result;

@@ -188,21 +188,21 @@ Plan attention_plan(const dnn::Target& target, const Problem& problem, const Cho
 // sequences it is used for the sequences, and each batch item is a call of its own.
 Problem attention_problem(const ops::AttentionShape& shape, std::int64_t query_parts,
                           std::int64_t key_parts) {
-  const auto& [dtype, sequences, batch, heads, channels, queries, keys] = shape;
-  const std::int64_t row = heads * channels;
+  const std::int64_t row = shape.heads * shape.channels;
   const auto strides = [&](std::int64_t rows, std::int64_t parts) {
-    const std::int64_t between_rows = batch * parts * row;
-    return Strides{sequences > 1 ? rows * between_rows : parts * row, channels, between_rows, 1};
+    const std::int64_t between_rows = shape.batch * parts * row;
+    return Strides{shape.sequences > 1 ? rows * between_rows : parts * row, shape.channels,
+                   between_rows, 1};
   };
-  return {.dtype = dtype,
-          .items = sequences > 1 ? sequences : batch,
-          .heads = heads,
-          .queries = queries,
-          .keys = keys,
-          .channels = channels,
-          .of_queries = strides(queries, query_parts),
-          .of_keys = strides(keys, key_parts),
-          .of_out = strides(queries, 1)};
+  return {.dtype = shape.dtype,
+          .items = shape.sequences > 1 ? shape.sequences : shape.batch,
+          .heads = shape.heads,
+          .queries = shape.queries,
+          .keys = shape.keys,
+          .channels = shape.channels,
+          .of_queries = strides(shape.queries, query_parts),
+          .of_keys = strides(shape.keys, key_parts),
+          .of_out = strides(shape.queries, 1)};
 }
 
 // Operands for measurements: numbers in [-1, 1), the same on every rank.

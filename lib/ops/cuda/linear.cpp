@@ -20,7 +20,7 @@
 namespace reelmesh::gpu {
 namespace {
 
-using blas::Algorithm, blas::Epilogue, blas::Operands, blas::Problem, blas::Product;
+using blas::Algorithm, blas::Operands, blas::Problem, blas::Product;
 
 // Products with fewer rows or outputs use the reference without measurements: they take little
 // time, and a comparison of few bits proves little.
