@@ -1,6 +1,6 @@
 #!/bin/sh
 # Runs nvcc with the arguments given, and keeps ptxas's report of registers, stack and spills
-# (-Xptxas -v) beside the object: OBJECT.ptxas. tests/kernels/spills_test.py reads it.
+# (-Xptxas -v) beside the object: OBJECT.ptxas. tests/ops/cuda/spills_test.py reads it.
 object=
 previous=
 for argument; do

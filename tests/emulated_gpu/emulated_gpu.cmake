@@ -68,11 +68,11 @@ function(reelmesh_emulated_test name main)
 endfunction()
 
 # Communication of tensors between ranks.
-file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/gpu_ranks/*_test.cpp)
+file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*/cuda/ranks/*_test.cpp)
 reelmesh_emulated_test(test_emulated_gpu_ranks reelmesh_emulated_mpi_main ${sources})
 # Tests that also run on a real GPU, and those of the emulation itself.
-file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/kernels/*_test.cpp
-     ${CMAKE_CURRENT_SOURCE_DIR}/gpu/*_test.cpp ${CMAKE_CURRENT_SOURCE_DIR}/emulated_gpu/*_test.cpp)
+file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*/cuda/*_test.cpp
+     ${CMAKE_CURRENT_SOURCE_DIR}/emulated_gpu/*_test.cpp)
 reelmesh_emulated_test(test_emulated_gpu GTest::gtest_main ${sources})
 add_test(NAME emulated_gpu COMMAND test_emulated_gpu)
 set_tests_properties(emulated_gpu PROPERTIES LABELS unit TIMEOUT 300 ENVIRONMENT OMP_NUM_THREADS=1)
@@ -82,13 +82,13 @@ add_test(NAME emulated_gpu_order COMMAND test_emulated_gpu
 set_tests_properties(emulated_gpu_order PROPERTIES LABELS unit TIMEOUT 300
                      ENVIRONMENT "OMP_NUM_THREADS=1;REELMESH_EMULATED_GPU_ORDER=7")
 # Accuracy at real size on a real GPU; small sizes here.
-file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/truth/*_test.cpp)
+file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/ops/cuda/truth/*_test.cpp)
 reelmesh_emulated_test(test_emulated_gpu_truth GTest::gtest_main ${sources})
 add_test(NAME emulated_gpu_truth COMMAND test_emulated_gpu_truth)
 set_tests_properties(emulated_gpu_truth PROPERTIES LABELS unit TIMEOUT 300
                      ENVIRONMENT OMP_NUM_THREADS=1)
 # Whole jobs in several layouts: one for each model family; tests/long runs all.
-file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/layouts/*.cpp)
+file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/pipeline/layouts/*.cpp)
 reelmesh_emulated_test(test_emulated_layouts reelmesh_emulated_mpi_main ${sources})
 
 # emulated_gpu_ranks(NAME COUNTS VARIABLES…): groups of these numbers of ranks in one launch, with

@@ -46,7 +46,7 @@ class Batches(Scratch):
         return found
 
     def test_steps_are_of_batches(self):
-        # tests/layouts compares the bits for all layouts.
+        # tests/pipeline/layouts compares the bits for all layouts.
         self.make(self.options(support.Reference("rotary"), "alone"))
         self.make(self.options(support.Reference("rotary"), "batch") | {"sample.batch": 3})
         self.assertEqual(self.bits("batch"), self.bits("alone"))

@@ -1,5 +1,5 @@
 """Steps that are not computed (sample.cache): the rule of TeaCache in PyTorch, saved and continued,
-recorded, planned and refused. tests/layouts compares the bits of layouts."""
+recorded, planned and refused. tests/pipeline/layouts compares the bits of layouts."""
 
 import json
 import shutil

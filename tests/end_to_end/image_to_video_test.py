@@ -1,5 +1,5 @@
 """Clips that begin with an image: equal to diffusers' CogVideoXImageToVideoPipeline; saved and
-continued, run again, and refused with another image. tests/layouts compares the layouts."""
+continued, run again, and refused with another image. tests/pipeline/layouts compares the layouts."""
 
 import json
 import shutil

@@ -1,5 +1,5 @@
 """Open-Sora on real or emulated GPUs (REELMESH_BACKEND=cuda) equals the results of Open-Sora's own
-code. tests/layouts tests layouts."""
+code. tests/pipeline/layouts tests layouts."""
 
 import numpy
 

@@ -1,5 +1,5 @@
 """Open-Sora through the program: the results of Open-Sora's own code; bad options are refused.
-tests/layouts tests layouts."""
+tests/pipeline/layouts tests layouts."""
 
 import json
 import pathlib

@@ -1,5 +1,5 @@
 """Clips that begin with a video: equal to diffusers' CogVideoXVideoToVideoPipeline, from files and
-from clips of earlier jobs; saved and continued. tests/layouts compares the layouts."""
+from clips of earlier jobs; saved and continued. tests/pipeline/layouts compares the layouts."""
 
 import os
 import pathlib

@@ -1,6 +1,6 @@
 """Weights that are gathered from other ranks or fetched from the host: memory, restarts, and what
 happens when a rank, a file or memory fails meanwhile. That no bit changes is tested by
-tests/layouts."""
+tests/pipeline/layouts."""
 
 import os
 import pathlib

@@ -16,7 +16,7 @@ NOT_CUT = {
     "WeightSource": "gives Linear its weights",
     "cpu_attention_work": "Attention on the CPU",
     "Attention::Work": "Attention on one backend",
-    "group_statistics": "of the sums over a whole image; compared with group_sums in kernels/norm_test.cpp",
+    "group_statistics": "of the sums over a whole image; compared with group_sums in cuda/norm_test.cpp",
     "channel_factors": "of channels, which are never cut",
     "flag_non_finite": "one answer about all values",
     "FiniteCheck": "one answer about all values",

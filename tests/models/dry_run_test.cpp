@@ -6,7 +6,7 @@
 #include "models/autoencoder/encoder.hpp"
 #include "models/decode_layouts.hpp"
 #include "models/dry_run.hpp"
-#include "opensora/reference.hpp"
+#include "models/opensora/reference.hpp"
 #include "ops/amx.hpp"
 #include "ops/packing.hpp"
 #include "ops/products.hpp"

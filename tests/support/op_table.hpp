@@ -1,6 +1,6 @@
 #pragma once
 // The ops of lib/ops with what each may be cut along: tokens, heads, pixels. The parts must have
-// the bits of the whole (op_parts.hpp); tests/ops checks it on the CPU, tests/kernels on a GPU. An
+// the bits of the whole (op_parts.hpp); tests/ops checks it on the CPU, tests/ops/cuda on a GPU. An
 // op without a row fails tests/house/check_op_table.py, which names those that need none.
 #include "support/op_cuts.hpp"
 

@@ -3,7 +3,7 @@
 #include <numeric>
 
 #include "models/dry_run.hpp"
-#include "opensora/reference.hpp"
+#include "models/opensora/reference.hpp"
 #include "ops/onednn.hpp"
 #include "plan/denoise.hpp"
 #include "support/constant_machine.hpp"

@@ -1,8 +1,8 @@
 #pragma once
 // Gradients of all parameters of Open-Sora's transformers by Open-Sora's own code
 // (tests/data/opensora/training), and by a group of ranks.
+#include "models/opensora/reference.hpp"
 #include "models/opensora/transformer_backward.hpp"
-#include "opensora/reference.hpp"
 #include "train/computed_gradient.hpp"
 #include "train/reference.hpp"
 

@@ -5,7 +5,7 @@
 #include <set>
 
 #include "comm/together.hpp"
-#include "opensora/reference.hpp"
+#include "models/opensora/reference.hpp"
 #include "support/ranks.hpp"
 #include "support/temp_folder.hpp"
 #include "train/reference.hpp"

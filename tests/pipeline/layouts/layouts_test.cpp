@@ -1,0 +1,553 @@
+// Every array of a clip has the same bits for every layout: numbers of ranks, cuts, meshes, modes,
+// device maps, rank weights, threads, batches and dtypes, for all model families. Whole jobs run
+// within one launch of 8 ranks, on CPUs or on the backend that REELMESH_BACKEND names. end_to_end/
+// compares one rank with the reference pipelines.
+#include <gtest/gtest.h>
+
+#include <fstream>
+
+#include "base/log.hpp"
+#include "layout/mesh/random_mesh.hpp"
+#include "pipeline/layouts/run_rows.hpp"
+#include "pipeline/layouts/toy_family.hpp"
+#include "support/ranks.hpp"
+#include "weights/json.hpp"
+
+namespace reelmesh::test {
+namespace {
+
+const std::filesystem::path data(REELMESH_TEST_DATA);
+
+std::string mesh(int cfg, int ring, int ulysses) {
+  return fmt::format(" --parallel.cfg {} --parallel.ring {} --parallel.ulysses {}", cfg, ring,
+                     ulysses);
+}
+
+const std::string height = " --parallel.shard height", frames = " --parallel.shard frames",
+                  grid = " --parallel.shard grid", split = " --parallel.mode split",
+                  phased = " --parallel.mode phased", threads = " --device.threads 3";
+
+class Layouts : public ::testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    log::set_level(log::Level::error);
+    add_toy_family();
+  }
+
+  static std::string backend() {
+    const char* given = std::getenv("REELMESH_BACKEND");
+    return given != nullptr ? given : "cpu";
+  }
+
+  // Rank 0 writes the file; all ranks can read it afterwards. Collective.
+  std::filesystem::path write(const std::string& name, const std::string& text) {
+    const std::filesystem::path path = folder_.path() / name;
+    if (world().rank() == 0) std::ofstream(path) << text;
+    world().barrier();
+    return path;
+  }
+
+  // Options for both clips of a tiny checkpoint's reference, storing embeddings too. steps 0: as
+  // many as in the reference.
+  std::string cogvideox(const std::string& kind, int steps = 0) {
+    const auto facts = parse_json(read_text(data / "cogvideox" / kind / "reference.json", 1 << 20),
+                                  "reference.json");
+    std::string lines;
+    for (const auto& clip : facts.at("clips")) {
+      lines += nlohmann::json{{"prompt", clip.at("prompt")},
+                              {"negative_prompt", clip.at("negative_prompt")},
+                              {"seed", clip.at("seed")}}
+                   .dump() +
+               "\n";
+    }
+    return fmt::format(
+        "--model.path {} --prompt.file {} --sample.height {} --sample.width {} --sample.frames {} "
+        "--sample.steps {} --sample.guidance {} --output.embeddings yes",
+        (data / "cogvideox" / kind).string(), write("clips.jsonl", lines).string(),
+        facts.at("height").get<int>(), facts.at("width").get<int>(),
+        facts.at("num_frames").get<int>(), steps > 0 ? steps : facts.at("steps").get<int>(),
+        facts.at("guidance").get<double>());
+  }
+
+  std::string dynamic(const std::string& kind) {
+    const auto facts = parse_json(read_text(data / "cogvideox" / kind / "reference.json", 1 << 20),
+                                  "reference.json");
+    return facts.at("dynamic_guidance").get<bool>() ? " --sample.dynamic-guidance yes" : "";
+  }
+
+  std::string opensora(const std::string& kind, int steps = 3) {
+    const std::string prompt = write("prompt.txt", "A small boat drifts across a quiet lake.\n");
+    const std::string size = kind == "v1_2" ? " --sample.height 104 --sample.width 72 "
+                                              "--sample.frames 51 --sample.fps 24"
+                                            : "";
+    return fmt::format(
+        "--model.path {} --prompt.file {} --sample.steps {} --output.embeddings yes{}",
+        (data / "opensora" / kind).string(), prompt, steps, size);
+  }
+
+  // Five clips; the third has another number of frames.
+  std::string five_clips(const std::string& model, const std::string& more) {
+    const std::string prompts = write("five.jsonl", R"({"prompt": "A red fox runs.", "seed": 100}
+{"prompt": "Waves break on black rocks.", "seed": 103}
+{"prompt": "A small boat drifts across a quiet lake at dawn.", "seed": 106, "frames": 21}
+{"prompt": "A lamp.", "seed": 109}
+{"prompt": "The camera rises over a long river between two green hills.", "seed": 112}
+)");
+    return fmt::format("--model.path {} --prompt.file {} --sample.steps 2{}",
+                       (data / model).string(), prompts, more);
+  }
+
+  std::string toy() {
+    const std::filesystem::path root = folder_.path() / "toy";
+    if (world().rank() == 0) std::filesystem::create_directories(root);
+    world().barrier();
+    write("toy/model_index.json", fmt::format(R"({{"_class_name": "{}"}})", toy_class));
+    const std::string parts = (data / "cogvideox" / "sincos").string();
+    return fmt::format(
+        "--model.path {} --model.text-encoder {}/text_encoder --model.tokenizer {}/tokenizer "
+        "--prompt.file {} --output.embeddings yes",
+        root.string(), parts, parts,
+        write("toy.jsonl",
+              "{\"prompt\": \"a\"}\n{\"prompt\": \"b\", \"frames\": 3}\n"
+              "{\"prompt\": \"c\", \"steps\": 2}\n")
+            .string());
+  }
+
+  void expect_same(const std::string& job, std::vector<LayoutRow> rows) {
+    rows.insert(rows.begin(), {1, "", "1 rank"});
+    const std::filesystem::path outputs = folder_.path() / fmt::format("outputs_{}", ++calls_);
+    if (world().rank() == 0) std::filesystem::create_directory(outputs);
+    world().barrier();
+    expect_same_clips(world(), outputs, job + " --device.backend " + backend(), rows);
+  }
+
+  SharedFolder folder_{world()};
+  int calls_ = 0;
+};
+
+// For rows that test text encoding and denoising: no videos, unless REELMESH_LONG is set
+// (tests/long). Decoding takes nine tenths of the time of these jobs, and other rows test it.
+const std::string latents_only =
+    std::getenv("REELMESH_LONG") != nullptr ? "" : " --output.video no";
+
+TEST_F(Layouts, Rotary) {  // 4 x 7 x 3 tokens, 7 heads, 5 layers of text encoder
+  const std::string json = write("map.json", R"({"shared": 1, "encoder.embed_tokens": 1,
+      "encoder.block.0": 1, "encoder.block.1": 0, "encoder.block.2": 0, "encoder.block.3": 2,
+      "encoder.block.4": 2, "encoder.final_layer_norm": 0, "encoder.dropout": 0})");
+  const std::string job = cogvideox("rotary") + dynamic("rotary");
+  expect_same(
+      job + latents_only,
+      {{2, phased + frames + " --parallel.cfg 1" + threads, "[2:4, 0:7, 0:3]"},
+       {2, phased, "cfg 2 x ring 1 x ulysses 1 (cfg 2 because the number of ranks is even"},
+       {2, phased + " --parallel.ring 2" + threads, "cfg 1 x ring 2 x ulysses 1"},
+       {3, phased + " --parallel.device-map 0-1:0,2-3:2,4:0", "layers 0-1:0,2-3:2,4-4:0"},
+       {4, phased + " --parallel.ring 2 --parallel.cfg 2", "cfg 2 x ring 2 x ulysses 1"},
+       {4, split + mesh(2, 1, 1), "denoise: ranks 1-2"},
+       {5, phased + " --parallel.replicas 2 --parallel.ulysses 2", "denoise replica 1: ranks 2-3"},
+       {6, phased + mesh(1, 3, 2), "cfg 1 x ring 3 x ulysses 2"},
+       {7, phased + mesh(2, 1, 3), "denoise: ranks 0-5"},  // uneven heads, one rank without a clip
+       {8, split + " --parallel.replicas 2 --parallel.cfg 1 --parallel.ring 3",
+        "cfg 1 x ring 3 x ulysses 1"},
+       {7, split + grid + " --parallel.text 2", "denoise: ranks 2-5"},
+       {3, phased + " --device.speeds auto", "speeds: "},
+       {3, phased + " --parallel.order rank", "decode: ranks 0-2"},
+       {3, phased + " --parallel.device-map " + json, "layers 0-0:1,1-2:0,3-4:2"},
+       {5, split + " --parallel.text 3 --parallel.device-map " + json,
+        "layers 0-0:1,1-2:0,3-4:2"}});
+  expect_same(
+      job, {{1, threads, "rank 0"},
+            {2, phased + height + mesh(1, 1, 2), "[0:4, 4:7, 0:3]"},
+            {2, phased + height + " --device.speeds 1,3 --parallel.cfg 1", "[0:4, 0:2, 0:3]"},
+            {3, split, "split"},
+            {4, phased + grid + " --parallel.cfg 1", "[2:4, 4:7, 0:3]"},
+            {4, split + " --parallel.replicas 2", "denoise replica 1: rank 2"},
+            {5, split + frames + " --parallel.text 2 --parallel.device-map 0:1,1-4:0",
+             "layers 0-0:1,1-4:0"},
+            {5, phased + frames, "decode: ranks 0-4"},  // one rank without frames
+            {5, split + frames + " --device.speeds 1,1,3,2,2 --parallel.decode 2 --parallel.cfg 1",
+             "[0:1, 0:7, 0:3]"},
+            {7, phased + height, "decode: ranks 0-6"},  // one row each
+            {8, phased + frames + mesh(2, 2, 2), "cfg 2 x ring 2 x ulysses 2"},
+            {7, split + " --parallel.text 1 --parallel.decode 4", "decode: ranks 3-6"}});
+}
+
+TEST_F(Layouts, Sincos) {  // 3 x 7 x 5 tokens, 5 heads
+  expect_same(cogvideox("sincos") + dynamic("sincos"),
+              {{2, phased + " --parallel.text 1 --parallel.decode 1", "decode: rank 0"},
+               {3, phased + height, "[0:3, 5:7, 0:5]"},
+               {4, split + frames, "denoise: ranks 1-2"},
+               {5, phased + " --parallel.ulysses 3 --parallel.decode 5", "denoise: ranks 0-2"},
+               {7, phased + frames, "decode: ranks 0-6"},  // more ranks than frames and heads
+               {7, phased + frames + " --parallel.ring 7", "ring 7 x ulysses 1"},
+               {6, phased + mesh(2, 3, 1), "cfg 2 x ring 3 x ulysses 1"}});
+}
+
+TEST_F(Layouts, V1_5) {  // 3 x 5 x 3 tokens of two frames, one padded; 3 heads
+  expect_same(cogvideox("v1_5") + dynamic("v1_5"),
+              {{1, threads, "rank 0"},
+               {3, phased + frames, "[2:3, 0:5, 0:3]"},  // one token frame per rank
+               {4, phased + grid + mesh(1, 2, 2), "text: ranks 0-3"},
+               {8, phased + mesh(2, 1, 4), "ulysses 4"},     // more ranks than heads
+               {7, phased + height, "decode: ranks 0-6"}});  // more ranks than rows
+}
+
+TEST_F(Layouts, BFloat16) {
+  expect_same(cogvideox("rotary") + dynamic("rotary") + " --numerics.dtype bfloat16",
+              {{1, threads, "rank 0"},
+               {3, phased + height, "phased"},
+               {5, split + frames + " --parallel.decode 2", "decode: ranks 3-4"},
+               {6, phased + mesh(2, 3, 1), "cfg 2 x ring 3 x ulysses 1"},
+               {8, phased + mesh(2, 2, 2), "cfg 2 x ring 2 x ulysses 2"},
+               {7, phased + frames, "decode: ranks 0-6"}});
+}
+
+TEST_F(Layouts, BFloat16OfAnotherModel) {
+  expect_same(cogvideox("sincos") + dynamic("sincos") + " --numerics.dtype bfloat16",
+              {{8, phased + mesh(2, 2, 2), "cfg 2 x ring 2 x ulysses 2"},
+               {7, phased + frames, "decode: ranks 0-6"}});
+}
+
+TEST_F(Layouts, OneBranch) {
+  std::string job = cogvideox("rotary");
+  job.replace(job.find("--sample.guidance 6"), 19, "--sample.guidance 1");
+  expect_same(job + latents_only, {{3, split, "split"},
+                                   {5, phased + height, "phased"},
+                                   {4, phased + " --parallel.cfg 2", "cfg 1 x ring"},
+                                   {4, phased + mesh(2, 1, 2),
+                                    "guidance has one branch, so the ranks of cfg join the ring"}});
+}
+
+TEST_F(Layouts, OpenSora) {  // 16 x 7 x 5 tokens, 5 heads
+  const std::vector<LayoutRow> rows{
+      {2, "", "whole on each rank"},
+      {3, " --device.threads 2", "[11:16, 0:7, 0:5]"},
+      {3, height, "whole on each rank"},
+      {4, grid, "[8:16, 4:7, 0:5]"},
+      {4, split, "denoise: ranks 1-2"},
+      {5, " --parallel.replicas 2 --parallel.ulysses 2", "denoise replica 1: ranks 2-3"},
+      {4, " --device.speeds 1,1,2,4", "[0:2, 0:7, 0:5] [2:4, 0:7, 0:5] [4:8, 0:7, 0:5]"},
+      {8, "", "[14:16, 0:7, 0:5]"}};
+  expect_same(opensora("v1_0"), rows);
+}
+
+TEST_F(Layouts, OpenSoraInBFloat16) {
+  expect_same(opensora("v1_0") + " --numerics.dtype bfloat16",
+              {{3, " --device.threads 2", "[11:16, 0:7, 0:5]"}, {4, grid, "[8:16, 4:7, 0:5]"}});
+}
+
+TEST_F(Layouts, OpenSora1_2) {  // 15 x 7 x 5 tokens
+  expect_same(opensora("v1_2"), {{2, phased, "[8:15, 0:7, 0:5]"},
+                                 {5, "", "[12:15, 0:7, 0:5]"},
+                                 {6, grid, "whole on each rank"},
+                                 {7, split, "denoise: ranks 1-5"}});
+}
+
+TEST_F(Layouts, OpenSora1_2InBFloat16) {
+  expect_same(opensora("v1_2") + latents_only + " --numerics.dtype bfloat16",
+              {{5, "", "[12:15, 0:7, 0:5]"}, {7, split, "denoise: ranks 1-5"}});
+}
+
+TEST_F(Layouts, OpenSora1_2InFloat16) {
+  if (backend() != "cuda") GTEST_SKIP() << "float16 is for GPUs";
+  expect_same(opensora("v1_2") + " --numerics.dtype float16", {{4, split, "whole on each rank"}});
+}
+
+TEST_F(Layouts, OpenSoraOnMoreRanksThanFrames) {
+  expect_same(opensora("v1_0") + " --sample.frames 3 --sample.height 64 --sample.width 96",
+              {{6, "", "whole on each rank"}});
+}
+
+TEST_F(Layouts, OpenSoraOfOneImage) {
+  expect_same(opensora("v1_0") + " --sample.frames 1 --sample.height 64 --sample.width 96",
+              {{5, "", "whole on each rank"}, {8, "", "whole on each rank"}});
+}
+
+const std::vector<LayoutRow> batches{
+    {1, " --sample.batch 3", "1 rank"},
+    {2, " --sample.batch 3", "2 ranks"},
+    {3, " --sample.batch 3", "3 ranks"},
+    {3, " --sample.batch 3" + split, "split"},
+    {5, " --sample.batch 3 --parallel.replicas 2 --parallel.ulysses 2", "denoise replica 1"}};
+
+TEST_F(Layouts, BatchesOfOpenSora) {
+  expect_same(five_clips("opensora/v1_0", latents_only), batches);
+}
+
+TEST_F(Layouts, BatchesOfOpenSora1_2) {
+  const std::string size =
+      latents_only + " --sample.height 104 --sample.width 72 --sample.frames 51";
+  expect_same(five_clips("opensora/v1_2", size), {batches[1], batches[2]});
+  expect_same(five_clips("opensora/v1_2", size + " --numerics.dtype bfloat16"),
+              {{4, " --sample.batch 3" + grid, "whole on each rank"}});
+}
+
+TEST_F(Layouts, BatchesOfCogVideoX) {
+  std::vector<LayoutRow> rows = batches;
+  rows.push_back({4, " --sample.batch 3 --parallel.cfg 2 --parallel.ring 2", "cfg 2 x ring 2"});
+  expect_same(
+      five_clips("cogvideox/rotary",
+                 latents_only + " --sample.height 112 --sample.width 48 --sample.frames 13"),
+      rows);
+}
+
+TEST_F(Layouts, BatchesWithTheOtherSampler) {
+  expect_same(
+      five_clips("cogvideox/v1_5",
+                 " --sample.height 80 --sample.width 48 --sample.frames 17 "
+                 "--numerics.dtype bfloat16 --sample.scheduler dpm"),
+      {{3, " --sample.batch 3", "3 ranks"}, {2, " --sample.batch 3 --parallel.cfg 2", "cfg 2"}});
+}
+
+// Steps that are not computed.
+TEST_F(Layouts, Cache) {
+  const std::string teacache = " --sample.cache teacache:1 --sample.cache-coefficients 0,0,0,1,0";
+  expect_same(cogvideox("sincos", 6) + teacache,
+              {{2, phased + " --parallel.cfg 2", "cfg 2"},
+               {3, phased + frames, "[2:3, 0:7, 0:5]"},
+               {4, phased + mesh(2, 2, 1) + " --sample.batch 2", "cfg 2 x ring 2"},
+               {5, split + " --parallel.decode 2", "decode: ranks 3-4"},
+               {6, phased + " --parallel.replicas 2", "replica 1"},
+               {7, phased + grid + mesh(1, 7, 1), "ring 7"},
+               {8, phased + height + mesh(2, 1, 4), "ulysses 4"}});
+  expect_same(cogvideox("v1_5", 5) + " --numerics.dtype bfloat16 --sample.cache every:2",
+              {{3, phased + frames, "3 ranks"}, {4, split + " --sample.batch 2", "split"}});
+  expect_same(opensora("v1_0", 4) + " --sample.cache every:2",
+              {{3, phased + frames, "3 ranks"}, {4, split, "split"}, {5, phased, "5 ranks"}});
+  expect_same(opensora("v1_2", 4) + " --sample.cache every:3 --numerics.dtype bfloat16",
+              {{2, phased, "2 ranks"}, {4, phased + grid, "4 ranks"}});
+  // Decided by values of the clip.
+  const std::string decided = " --sample.cache teacache:0.4 --sample.cache-coefficients 0,0,0,1,0";
+  expect_same(opensora("v1_2", 6) + decided, {{2, phased, "2 ranks"},
+                                              {4, phased + grid + " --sample.batch 2", "4 ranks"},
+                                              {5, split, "split"},
+                                              {7, phased + frames, "7 ranks"}});
+  expect_same(opensora("v1_0", 6) + decided + " --numerics.dtype bfloat16",
+              {{3, phased + frames, "3 ranks"}, {8, phased + grid, "8 ranks"}});
+  if (backend() != "cpu") return;
+  expect_same(toy() + " --sample.steps 5 --sample.cache every:2",
+              {{3, phased, "3 ranks"}, {6, phased + mesh(2, 1, 3) + " --sample.batch 2", "cfg 2"}});
+}
+
+// A part of it that is quick on emulated GPUs.
+TEST_F(Layouts, CacheOfOneRow) {
+  expect_same(cogvideox("sincos", 5) + " --sample.cache every:2",
+              {{3, phased + frames, "[2:3, 0:7, 0:5]"}});
+}
+
+TEST_F(Layouts, DemoModel) {
+  const std::string prompts =
+      write("demo.txt", "a red circle falls over a white field\na blue square turns\n");
+  expect_same(fmt::format("--config {0}/inputs/demo.cfg --model.path {0}/inputs/demo_model "
+                          "--prompt.file {1}",
+                          REELMESH_SOURCE, prompts),
+              {{3, frames, "[2:3, 0:4, 0:4]"}, {4, split, "denoise: ranks 1-2"}});
+}
+
+// Memory limits so low that transformer and decoder are loaded in turn for each round of clips.
+TEST_F(Layouts, Offloaded) {
+  if (backend() != "cpu") GTEST_SKIP() << "the limits are those of CPUs";
+  expect_same(cogvideox("sincos") + dynamic("sincos"),
+              {{1, " --device.memory-limit 87MiB", "1 rank"},
+               {2, phased + " --parallel.replicas 2 --device.memory-limit 87MiB", "replica 1"}});
+}
+
+// Both modes on 2 to 8 ranks, and meshes of the toy family.
+std::vector<LayoutRow> rows_of_toy() {
+  std::vector<LayoutRow> rows;
+  for (int ranks = 2; ranks <= 8; ++ranks) {
+    rows.push_back({ranks, phased, fmt::format("decode: ranks 0-{}", ranks - 1)});
+    if (ranks >= 3) rows.push_back({ranks, split, "split"});
+  }
+  rows.push_back({8, phased + " --parallel.replicas 2" + mesh(2, 2, 1), "cfg 2 x ring 2"});
+  rows.push_back({6, phased + frames + mesh(2, 1, 3) + " --sample.batch 2", "ulysses 3"});
+  return rows;
+}
+
+// A third family, which lib/plan and lib/pipeline know only through Family::add.
+TEST_F(Layouts, ThirdFamily) {
+  if (backend() != "cpu") GTEST_SKIP() << "the toy family computes on CPUs";
+  std::vector<LayoutRow> rows = rows_of_toy();
+  rows.push_back({5, phased + " --device.speeds 1,2,1,3,1", "speeds: 1, 2, 1, 3, 1"});
+  expect_same(toy(), rows);
+  expect_same(toy() + " --numerics.dtype bfloat16 --sample.guidance 1",
+              {{3, phased, "3 ranks"}, {7, split, "split"}});
+}
+
+// Random combinations of options that are valid together.
+std::vector<LayoutRow> rows_at_random(int count, unsigned seed) {
+  Dice dice(seed);
+  std::vector<LayoutRow> rows;
+  while (int(rows.size()) < count) {
+    const int ranks = int(dice.roll(1, 8));
+    const bool apart = ranks >= 3 && dice.roll(0, 1) == 1;
+    const int text = apart ? int(dice.roll(1, ranks - 2)) : int(dice.roll(1, ranks));
+    const int decode = apart ? int(dice.roll(1, ranks - text - 1)) : int(dice.roll(1, ranks));
+    const int left = apart ? ranks - text - decode : ranks;
+    const int replicas = dice.one_of(divisors(left)), group = left / replicas;
+    const int cfg = group % 2 == 0 ? int(dice.roll(1, 2)) : 1;
+    const int ring = dice.one_of(divisors(group / cfg));
+    rows.push_back({ranks,
+                    fmt::format("--parallel.mode {} --parallel.text {} --parallel.decode {} "
+                                "--parallel.replicas {}{} --parallel.shard {} --sample.batch {}",
+                                apart ? "split" : "phased", text, decode, replicas,
+                                mesh(cfg, ring, group / cfg / ring),
+                                dice.one_of<std::string>({"auto", "height", "frames", "grid"}),
+                                dice.roll(1, 3)),
+                    apart ? "split" : "phased"});
+  }
+  return rows;
+}
+
+TEST_F(Layouts, AtRandom) {
+  const std::string size =
+      " --sample.height 112 --sample.width 80 --sample.frames 9 --output.embeddings yes";
+  expect_same(five_clips("cogvideox/sincos", size + latents_only), rows_at_random(24, 2026));
+  expect_same(five_clips("cogvideox/sincos", size), rows_at_random(4, 2028));
+}
+
+TEST_F(Layouts, ThirdFamilyAtRandom) {
+  if (backend() != "cpu") GTEST_SKIP() << "the toy family computes on CPUs";
+  expect_same(toy(), rows_at_random(24, 2027));
+}
+
+// Clips of the reference results that begin from files: names of reference.json.
+std::string from_files(const std::vector<std::string>& names, const std::string& kind,
+                       const std::filesystem::path& prompts) {
+  const std::filesystem::path folder = data / "cogvideox/media";
+  const auto all = parse_json(read_text(folder / "reference.json", 1 << 20), "reference.json");
+  std::string lines;
+  for (const std::string& name : names) {
+    nlohmann::json line;
+    for (const char* field : {"prompt", "negative_prompt", "seed", "height", "width", "frames",
+                              "steps", "guidance", "strength"}) {
+      if (all.at(name).contains(field)) line[field] = all.at(name).at(field);
+    }
+    for (const char* file : {"image", "video"}) {
+      if (!all.at(name).contains(file)) continue;
+      line[file] = (folder / all.at(name).at(file).get<std::string>()).string();
+    }
+    lines += line.dump() + "\n";
+  }
+  if (world().rank() == 0) std::ofstream(prompts) << lines;
+  world().barrier();
+  return fmt::format("--model.path {} --prompt.file {}", (data / "cogvideox" / kind).string(),
+                     prompts.string());
+}
+
+TEST_F(Layouts, ImageToVideo) {  // 3 x 7 x 5 tokens, 5 heads
+  const std::string job =
+      from_files({"i2v.resized", "i2v.exact"}, "i2v", folder_.path() / "a.jsonl");
+  expect_same(job, {{2, phased + frames + " --parallel.cfg 1", "[2:3, 0:7, 0:5]"},
+                    {3, phased + height + " --sample.batch 2", "[0:3, 5:7, 0:5]"},
+                    {4, phased + " --parallel.replicas 2 --parallel.cfg 2", "replica 1"},
+                    {5, split + " --parallel.decode 3", "decode: ranks 2-4"},
+                    {6, phased + mesh(2, 3, 1), "cfg 2 x ring 3 x ulysses 1"},
+                    {7, split + frames + " --parallel.text 2 --sample.batch 2", "split"},
+                    {8, phased + mesh(1, 2, 4) + " --parallel.decode 3", "decode: ranks 0-2"}});
+  expect_same(job + " --numerics.dtype bfloat16 --sample.steps 2",
+              {{3, phased + grid, "phased"}, {4, split, "split"}});
+}
+
+TEST_F(Layouts, ImageToVideo1_5) {  // 3 x 5 x 3 tokens of two frames, one of them dropped
+  expect_same(
+      from_files({"i2v_1_5.photo", "i2v_1_5.enlarged"}, "i2v_1_5", folder_.path() / "b.jsonl"),
+      {{3, phased + frames, "[2:3, 0:5, 0:3]"},
+       {4, phased + grid + mesh(1, 2, 2), "text: ranks 0-3"},
+       {4, split + " --parallel.replicas 2", "denoise replica 1: rank 2"},
+       {8, phased + mesh(2, 1, 4) + " --sample.batch 2", "ulysses 4"}});
+}
+
+TEST_F(Layouts, VideoToVideo) {
+  expect_same(from_files({"sincos.weak", "sincos.strong"}, "sincos", folder_.path() / "c.jsonl"),
+              {{2, phased + frames + " --parallel.cfg 1", "[2:3, 0:7, 0:5]"},
+               {3, split, "split"},
+               {4, phased + grid + mesh(1, 2, 2), "ring 2 x ulysses 2"},
+               {6, split + " --parallel.replicas 2 --parallel.decode 3", "decode: ranks 3-5"},
+               {7, phased + height, "decode: ranks 0-6"}});
+  expect_same(from_files({"v1_5.strong"}, "v1_5", folder_.path() / "d.jsonl") +
+                  " --numerics.dtype bfloat16",
+              {{3, phased + frames, "phased"}, {8, phased + mesh(2, 1, 4), "ulysses 4"}});
+}
+
+// A third of the clips begin from an image, a third from a video, which other jobs have made.
+TEST_F(Layouts, InputsOfTheThirdFamily) {
+  if (backend() != "cpu") GTEST_SKIP() << "the toy family computes on CPUs";
+  const std::string model = toy();
+  const std::filesystem::path earlier = folder_.path() / "earlier";
+  if (world().rank() == 0) std::filesystem::create_directory(earlier);
+  world().barrier();
+  expect_same_clips(world(), earlier, model + " --device.backend cpu", {{1, "", "1 rank"}});
+  const std::string image = (data / "cogvideox/media/wide.png").string();
+  std::string lines;
+  for (int i = 0; i < 7; ++i) {
+    nlohmann::json line{{"prompt", std::string(1, char('a' + i))}};
+    if (i % 3 == 1) line["image"] = image;
+    if (i % 3 == 2) {
+      line["video"] = (earlier / "row_0/job.h5").string() + ":0";
+      line["frames"] = i == 2 ? 5 : 4;
+    }
+    lines += line.dump() + "\n";
+  }
+  const std::size_t file = model.find("--prompt.file ") + 14;
+  std::string job = model;
+  job.replace(file, job.find(' ', file) - file, write("inputs.jsonl", lines).string());
+  std::vector<LayoutRow> rows = rows_of_toy();
+  for (const LayoutRow& row : rows_at_random(24, 2029)) rows.push_back(row);
+  expect_same(job, rows);
+}
+
+// The only one of these tests that always runs on emulated GPUs; tests/long runs all.
+// Weights that are gathered from other ranks or fetched from the host.
+const std::string sharded = " --parallel.weights sharded", host = " --parallel.weights host";
+
+TEST_F(Layouts, Weights) {
+  const std::string json = write("host.json", R"({"shared": 0, "encoder.block.0": 0,
+      "encoder.block.1": "cpu", "encoder.block": 1, "encoder.block.3": "disk",
+      "encoder.final_layer_norm": 1})");
+  expect_same(
+      cogvideox("rotary", 3) + latents_only,
+      {{1, host, "on the host: a rank keeps 0 B"},
+       {1, sharded, "sharded: a rank keeps at most "},
+       {2, sharded, "sharded"},
+       {3, sharded + frames + " --parallel.text-weights host", "layers 0-0:0@host,1-2:1@host"},
+       {4, sharded + " --parallel.replicas 2 --parallel.cfg 1", "denoise replica 1: ranks 2-3"},
+       {5, sharded + split + " --parallel.text 2", "denoise: ranks 2-3"},
+       {3, host + " --parallel.text-weights replicated --sample.batch 2", "layers 0-0:0,1-2:1,3"},
+       {2, " --parallel.device-map " + json, "layers 0-0:0,1-1:0@host,2-2:1,3-3:1@host,4-4:1"},
+       {7, sharded + phased + mesh(2, 1, 3), "denoise: ranks 0-5"},
+       {8, sharded + phased + mesh(2, 2, 2), "sharded"}});
+  expect_same(cogvideox("v1_5", 2), {{3, sharded + " --parallel.decode-weights host", "sharded"},
+                                     {4, host + split, "on the host"}});
+  for (const char* kind : {"v1_0", "v1_2"}) {
+    expect_same(opensora(kind, 2) + latents_only,
+                {{1, host, "on the host"},
+                 {2, sharded + " --parallel.decode-weights host", "sharded"},
+                 {3, host, "on the host"},
+                 {5, sharded + split, "sharded"},
+                 {8, sharded, "sharded"}});
+  }
+  // Shares follow the room that ranks have.
+  expect_same(
+      cogvideox("sincos", 2) + latents_only + " --numerics.dtype bfloat16",
+      {{3, sharded + " --device.memory-limit 3GiB,4GiB,9GiB", "sharded"}, {8, sharded, "sharded"}});
+}
+
+TEST_F(Layouts, WeightsOfOneOfEachFamily) {
+  expect_same(cogvideox("rotary", 3) + latents_only, {{1, host, "on the host: a rank keeps 0 B"},
+                                                      {2, sharded, "sharded"},
+                                                      {3, host, "layers 0-0:0@host,1-2:1@host"},
+                                                      {4, sharded, "sharded"}});
+  expect_same(opensora("v1_0", 2) + latents_only,
+              {{2, host, "on the host"}, {5, sharded + split, "sharded"}});
+}
+
+TEST_F(Layouts, OneOfEachFamily) {
+  expect_same(cogvideox("sincos", 2) + dynamic("sincos"),
+              {{7, split + frames + " --parallel.decode 2 --parallel.cfg 2", "cfg 2 x ring"}});
+  expect_same(from_files({"i2v.resized"}, "i2v", folder_.path() / "e.jsonl"),
+              {{5, split + grid + " --parallel.decode 3", "decode: ranks 2-4"}});
+  expect_same(opensora("v1_2", 2), {{4, split, "denoise: ranks 1-2"}});
+}
+
+}  // namespace
+}  // namespace reelmesh::test
