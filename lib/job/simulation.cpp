@@ -352,18 +352,18 @@ void Simulator::make(std::size_t first, std::size_t end) {
   for (std::size_t replica = 0; replica < roles.denoise.size(); ++replica) {
     free.emplace(wait_for(roles.denoise[replica]), replica);
   }
-  bool loaded = true;
+  std::vector<bool> has_transformer(roles.denoise.size(), true);
   for (; !free.empty() && free.top().first < cut_; free.pop()) {
     const std::size_t replica = free.top().second, queue = queues.of_group(replica);
     const std::size_t task = first + queues.task(queue, taken[queue]++);
     if (task >= end) continue;
     Batch& batch = batches_[task];
-    if (memory.offloads && !loaded) load(loaded::denoise, roles.denoise[replica]);
+    if (memory.offloads && !has_transformer[replica]) load(loaded::denoise, roles.denoise[replica]);
     denoise(batch, replica);
     const std::size_t decoder = roles.decoder(replica);
     if (memory.offloads || memory.unloads_decoder) {
       load(loaded::decode, roles.decode[decoder]);
-      loaded = false;
+      has_transformer[replica] = false;
     }
     const double done = decode(batch, decoder);
     const RankRange& ranks = roles.denoise[replica];

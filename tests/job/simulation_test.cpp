@@ -228,6 +228,12 @@ TEST(Simulation, StagesThatDoNotFitTogetherAreLoadedInTurn) {
   EXPECT_EQ(checked(simulate(job, plan, {})).at("load"), 1 + 1 + 3);
   plan.plan.memory.offloads = true;
   EXPECT_EQ(checked(simulate(job, plan, {})).at("load"), 1 + 3 + 3);
+  Job on_two = unlike_clips(4);
+  on_two.parallel.replicas = 2;
+  plan = planned(on_two, 2);
+  const auto with_text = checked(simulate(on_two, plan, {})).at("load") - 2 * 2;
+  plan.plan.memory.offloads = true;
+  EXPECT_EQ(checked(simulate(on_two, plan, {})).at("load"), with_text + 4 + 4);
 }
 
 }  // namespace
