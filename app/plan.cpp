@@ -188,12 +188,12 @@ Status print_comparison_with_run(const PlanOptions& options) {
 }
 
 // A sentence about the simulated job.
-std::string describe_simulation(const Simulation& simulation, const Simulation& undisturbed,
+std::string describe_simulation(const Simulation& simulation, double undisturbed,
                                 const std::filesystem::path& folder) {
   std::string failures;
   if (const std::size_t count = simulation.failures.size()) {
     failures = fmt::format(", with {} failure{} that cost {}", count, count > 1 ? "s" : "",
-                           format_seconds(simulation.seconds - undisturbed.seconds));
+                           format_seconds(simulation.seconds - undisturbed));
   }
   return fmt::format("\nsimulated: the job takes {}{}; {} and trace.h5 are for reelmesh-report\n",
                      format_seconds(simulation.seconds), failures, (folder / "job.h5").string());
@@ -284,9 +284,9 @@ Status plan_command(int argc, const char* const* argv) {
   const JobPlan planned = fitting_job(job, conditions);
   add_clips(planned, "", job.batch);
   if (!options.simulate.empty()) {
-    const Simulation undisturbed = simulate(job, planned, {});
-    const Simulation simulation =
-        options.failures.every > 0 ? simulate(job, planned, options.failures) : undisturbed;
+    const Simulation simulation = simulate(job, planned, options.failures);
+    const double undisturbed =
+        simulation.failures.empty() ? simulation.seconds : simulate(job, planned, {}).seconds;
     write_simulation(options.simulate, simulation, job, planned, program_info(), described);
     described["simulated"] = describe(simulation, undisturbed);
     text += describe_simulation(simulation, undisturbed, options.simulate);

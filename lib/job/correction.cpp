@@ -53,10 +53,11 @@ Measured measured(const JobPlan& planned, const std::filesystem::path& path) {
   const auto is = [](const SavedSpan& span, const trace::SpanKind& kind) {
     return span.name == kind.name;
   };
-  const auto all = read_trace(path, [&](const SavedSpan& span) {
+  const std::size_t there = read_trace_ranks(path).size();
+  require(there == ranks, Status::data, "{}: has {} ranks, expected the {} of job.h5",
+          path.string(), there, ranks);
+  read_trace(path, [&](const SavedSpan& span) {
     const auto rank = static_cast<std::size_t>(span.rank);
-    require(rank < ranks, Status::data, "{}: has more than {} ranks, expected those of job.h5",
-            path.string(), ranks);
     found.begin = std::min(found.begin, span.start);
     found.end = std::max(found.end, span.start + span.seconds);
     if (is(span, trace::spans::load)) found.load[rank] += span.seconds;
@@ -68,8 +69,6 @@ Measured measured(const JobPlan& planned, const std::filesystem::path& path) {
     if (is(span, trace::spans::decode)) add(found.decoded[span.clip], span);
     if (is(span, trace::spans::write)) add(found.written[span.clip], span);
   });
-  require(all.size() == ranks, Status::data, "{}: has {} ranks, expected the {} of job.h5",
-          path.string(), all.size(), ranks);
   return found;
 }
 
@@ -229,7 +228,7 @@ EarlierRun read_run(const std::filesystem::path& folder, const ParallelRequest& 
           index.string());
   EarlierRun run{folder, *saved.measured_seconds, parallel, {}, 1};
   std::map<std::string, int> nodes;
-  for (const SavedRank& rank : read_trace(trace_of(folder), [](const SavedSpan&) {})) {
+  for (const SavedRank& rank : read_trace_ranks(trace_of(folder))) {
     run.node_of.push_back(
         nodes.try_emplace(rank.host, static_cast<int>(nodes.size())).first->second);
     run.threads = std::max(run.threads, rank.threads);
@@ -256,12 +255,13 @@ Correction corrected(const JobPlan& planned, const std::vector<BatchOutline>& ba
   };
   const double load = ratio(of.load());
   ratio(of.encode());
-  const double steps = ratio(of.steps()), decode = ratio(of.decode());
+  const ComparedStage denoised = of.steps(), decoded = of.decode();
+  const double steps = ratio(denoised), decode = ratio(decoded);
   const double write = ratio(of.write());
   const ComparedStage beside = of.beside();
   correction.stages.push_back(beside);
   require(
-      steps != 1 || decode != 1, Status::data,
+      denoised.measured > 0 || decoded.measured > 0, Status::data,
       "{}: found no steps and no decoding of the clips of job.h5, expected trace.level = stages",
       trace_of(run.folder).string());
   for (auto* dtypes : {&machine.alone, &machine.shared}) {

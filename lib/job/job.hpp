@@ -38,6 +38,12 @@ struct RestartSettings {
   double every_seconds = 600;
   bool on_signal = true;  ///< SIGTERM and SIGUSR1 stop the job early and save it
   bool any() const { return every_steps > 0 || every_seconds > 0; }
+  /// Whether a clip, or a training, is to be saved after so many steps, so many seconds after it
+  /// was saved.
+  bool is_due(std::int64_t steps, double seconds) const {
+    return (every_steps > 0 && steps % every_steps == 0) ||
+           (every_seconds > 0 && seconds >= every_seconds);
+  }
 };
 
 /// How the job was given; recorded in job.h5.

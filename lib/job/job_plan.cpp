@@ -579,6 +579,14 @@ void for_each_plan(JobPlan& planned, const Job& job, const Conditions& condition
   }
 }
 
+double seconds_of_input(const Plan& plan, std::size_t size) {
+  double seconds = 0;
+  for (const ClipPlan::OfRank& rank : plan.sizes[size].ranks) {
+    seconds = std::max(seconds, rank.encode_time.total());
+  }
+  return seconds;
+}
+
 double seconds_of_decode(const JobPlan& planned, const Plan& plan, std::size_t size) {
   const ClipPlan& clip = plan.sizes[size];
   double decode = 0;

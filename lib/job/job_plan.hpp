@@ -80,6 +80,10 @@ struct JobPlan {
   }
 };
 
+/// Seconds of encoding the image or video that a clip of one of plan.sizes begins from, on the
+/// slowest rank.
+double seconds_of_input(const Plan& plan, std::size_t size);
+
 /// Seconds of decoding a clip of one of plan.sizes, on the slowest rank, and of decoding and
 /// writing it, if times are known. Of a size that is not run: as of the first, in proportion to
 /// their steps. plan: planned.plan or planned.tail.

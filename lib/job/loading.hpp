@@ -9,13 +9,15 @@ namespace reelmesh {
 /// The weights that a stage loads.
 struct LoadedWeights {
   StageMemory RankMemory::*stage;
+  std::int64_t (MemoryPlan::*needed)(int rank) const;  ///< bytes of a rank in the stage
   ModelPart part;
 };
 namespace loaded {
-inline constexpr LoadedWeights text{&RankMemory::text, ModelPart::text_encoder};
-inline constexpr LoadedWeights encode{&RankMemory::encode, ModelPart::vae};
-inline constexpr LoadedWeights denoise{&RankMemory::denoise, ModelPart::transformer};
-inline constexpr LoadedWeights decode{&RankMemory::decode, ModelPart::vae};
+inline constexpr LoadedWeights text{&RankMemory::text, &MemoryPlan::text, ModelPart::text_encoder};
+inline constexpr LoadedWeights encode{&RankMemory::encode, &MemoryPlan::encode, ModelPart::vae};
+inline constexpr LoadedWeights denoise{&RankMemory::denoise, &MemoryPlan::denoise,
+                                       ModelPart::transformer};
+inline constexpr LoadedWeights decode{&RankMemory::decode, &MemoryPlan::decode, ModelPart::vae};
 inline constexpr std::array all{text, encode, denoise, decode};
 }  // namespace loaded
 

@@ -69,9 +69,7 @@ class Predicted {
     p.step = step_time(plan, clip, ranks, by_);
     if (clip.ranks.empty()) p.step.computation = clip.whole_seconds / ranks.count;
     p.step = planned_.predicted_by.measured_step * p.step;
-    for (const ClipPlan::OfRank& rank : clip.ranks) {
-      p.input = std::max(p.input, rank.encode_time.total());
-    }
+    p.input = seconds_of_input(plan, size);
     p.decode = seconds_of_decode(planned_, plan, size);
     return p;
   }

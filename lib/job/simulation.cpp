@@ -52,8 +52,6 @@ class Simulator {
   Simulation run();
 
  private:
-  using Stage = StageMemory RankMemory::*;
-
   double step_spans() const;
   double next_failure(double begin);
   void start(double begin);
@@ -62,7 +60,7 @@ class Simulator {
   double wait_for(const RankRange& ranks);
   void pass(const RankRange& ranks, const trace::SpanKind& kind, double seconds, int clip);
   void load(const LoadedWeights& weights, const RankRange& ranks);
-  double touching(int rank, Stage stage);
+  double touching(int rank, const LoadedWeights& weights);
   std::size_t end_of_queue(std::size_t first) const;
   double encode(const Batch& batch);
   void encode_inputs(std::size_t first, std::size_t end);
@@ -151,13 +149,9 @@ void Simulator::pass(const RankRange& ranks, const trace::SpanKind& kind, double
 }
 
 // Seconds of the first use of memory that a stage needs beyond what the rank has used before.
-double Simulator::touching(int rank, Stage stage) {
+double Simulator::touching(int rank, const LoadedWeights& weights) {
   const MemoryPlan& memory = planned_.plan.memory;
-  const std::int64_t needed = (stage == &RankMemory::text      ? memory.text(rank)
-                               : stage == &RankMemory::encode  ? memory.encode(rank)
-                               : stage == &RankMemory::denoise ? memory.denoise(rank)
-                                                               : memory.decode(rank)) -
-                              memory.program;
+  const std::int64_t needed = (memory.*weights.needed)(rank)-memory.program;
   std::int64_t& touched = touched_[static_cast<std::size_t>(rank)];
   const std::int64_t first = std::max<std::int64_t>(0, needed - touched);
   touched += first;
@@ -172,7 +166,7 @@ void Simulator::load(const LoadedWeights& weights, const RankRange& ranks) {
     const std::int64_t bytes = (planned_.plan.memory.ranks[i].*weights.stage).weights;
     if (bytes == 0) continue;
     const double seconds =
-        seconds_to_load(planned_, weights, bytes) + from_disk + touching(rank, weights.stage);
+        seconds_to_load(planned_, weights, bytes) + from_disk + touching(rank, weights);
     add(rank, trace::spans::load, free_[i], free_[i] + seconds);
     free_[i] += seconds;
     loaded = true;
@@ -180,16 +174,16 @@ void Simulator::load(const LoadedWeights& weights, const RankRange& ranks) {
   if (loaded) from_disk = 0;
 }
 
-// The end of the batches from `first` on that can wait to be denoised together; at least one.
+// The end of the batches from `first` on that can wait to be denoised together.
 std::size_t Simulator::end_of_queue(std::size_t first) const {
-  std::int64_t bytes = 0;
-  for (std::size_t end = first; end < batches_.size(); ++end) {
-    for (const ClipOutline& clip : batches_[end].clips) {
-      bytes += planned_.embedding_bytes(clip, job_.dtype);
-    }
-    if (end > first && bytes > planned_.plan.queue_bytes) return end;
-  }
-  return batches_.size();
+  return reelmesh::end_of_queue(first, batches_.size(), planned_.plan.queue_bytes,
+                                [&](std::size_t batch) {
+                                  std::int64_t bytes = 0;
+                                  for (const ClipOutline& clip : batches_[batch].clips) {
+                                    bytes += planned_.embedding_bytes(clip, job_.dtype);
+                                  }
+                                  return bytes;
+                                });
 }
 
 // The texts of a batch, each through all ranks that have layers. → when the last one is there.
@@ -226,10 +220,7 @@ void Simulator::encode_inputs(std::size_t first, std::size_t end) {
     if (next == 0) {
       for (const RankRange& ranks : decoders) load(loaded::encode, ranks);
     }
-    double seconds = 0;
-    for (const ClipPlan::OfRank& rank : plan_->sizes[size_of(batch)].ranks) {
-      seconds = std::max(seconds, rank.encode_time.total());
-    }
+    const double seconds = seconds_of_input(*plan_, size_of(batch));
     for (const ClipOutline& clip : batch.clips) {
       pass(decoders[next++ % decoders.size()],
            input->file.kind == InputKind::image ? trace::spans::encode_image
@@ -269,7 +260,6 @@ double Simulator::denoise(Batch& batch, std::size_t replica) {
   };
   const double begin = wait_for(ranks);
   double now = begin, saved_at = begin;
-  const RestartSettings& restart = job_.restart;
   for (int step = static_cast<int>(batch.saved); step < sampling.sampler->calls() && now < cut_;
        ++step) {
     if (sampling.computes(step)) {
@@ -278,9 +268,7 @@ double Simulator::denoise(Batch& batch, std::size_t replica) {
       }
       now += step_seconds;
     }
-    const bool due = (restart.every_steps > 0 && (step + 1) % restart.every_steps == 0) ||
-                     (restart.every_seconds > 0 && now - saved_at >= restart.every_seconds);
-    if (!due) continue;
+    if (!job_.restart.is_due(step + 1, now - saved_at)) continue;
     if (!result_.whole_batches) {
       add_to_all(trace::spans::save, now, now + save_seconds, step, false);
     }
@@ -375,7 +363,6 @@ void Simulator::make(std::size_t first, std::size_t end) {
 // As pipeline/split.cpp: text ranks go ahead as far as the queue has room, the decoding ranks take
 // batches in the order in which they are denoised.
 void Simulator::run_split() {
-  constexpr std::size_t most_pending = 2;  // batches of a replica that wait to be decoded
   const Roles& roles = plan_->roles;
   load(loaded::text, roles.text);
   encode_inputs(0, batches_.size());
@@ -424,7 +411,7 @@ void Simulator::run_split() {
       std::deque<double>& waiting = pending[replica];
       waiting.push_back(begins);
       double free = event.time;
-      if (waiting.size() > most_pending) {
+      if (waiting.size() > max_pending_batches) {
         free = std::max(free, waiting.front());
         waiting.pop_front();
       }
@@ -467,13 +454,13 @@ Simulation simulate(const Job& job, const JobPlan& planned, const SimulatedFailu
   return Simulator(job, planned, failures, most_spans).run();
 }
 
-nlohmann::json describe(const Simulation& simulation, const Simulation& undisturbed) {
+nlohmann::json describe(const Simulation& simulation, double undisturbed) {
   nlohmann::json failures = nlohmann::json::array();
   for (const SimulatedFailure& failure : simulation.failures) {
     failures.push_back({{"seconds", failure.time}, {"rank", failure.rank}});
   }
   return {{"job_seconds", simulation.seconds},
-          {"job_seconds_without_failures", undisturbed.seconds},
+          {"job_seconds_without_failures", undisturbed},
           {"failures", failures}};
 }
 

@@ -41,7 +41,8 @@ struct Simulation {
 Simulation simulate(const Job& job, const JobPlan& planned, const SimulatedFailures& failures,
                     std::int64_t most_spans = 1'000'000);
 
-/// As `simulated` of plan --json. undisturbed: the same job without failures.
-nlohmann::json describe(const Simulation& simulation, const Simulation& undisturbed);
+/// As `simulated` of plan --json. undisturbed: seconds of the same job without
+/// failures.
+nlohmann::json describe(const Simulation& simulation, double undisturbed);
 
 }  // namespace reelmesh

@@ -105,8 +105,7 @@ bool Autosave::agree_after_step(const Denoising& denoising, bool enough) {
   const std::int64_t step = denoising.states().front().step;
   if (!unsaved_) unsaved_.emplace();
   const double time = now(), since_save = time - saved_at_;
-  bool due = settings_.every_steps > 0 && step % settings_.every_steps == 0;
-  due = due || (settings_.every_seconds > 0 && since_save >= settings_.every_seconds);
+  bool due = settings_.is_due(step, since_save);
   if (denoising.finished()) due = due || (settings_.any() && since_save >= worth_saving_seconds);
   const bool is_long = time - step_began_ > long_step_seconds;
   std::vector<std::int64_t> votes{enough || stop::requested() ? 1 : 0, due ? 1 : 0,

@@ -31,7 +31,6 @@ class Phased {
 
  private:
   void make_groups();
-  std::size_t end_of_queue(std::size_t first) const;
   void encode(const Round& round);
   void encode_inputs(const Round& round);
   void hand_over(const Round& round, const Queues& queues);
@@ -83,17 +82,6 @@ bool Phased::agree(const comm::Group& ranks, std::size_t batch) {
   return !stopped_;
 }
 
-// The end of the batches from `first` on whose embeddings fit in the queue together; at least one.
-std::size_t Phased::end_of_queue(std::size_t first) const {
-  std::int64_t bytes = 0;
-  std::size_t end = first;
-  for (; end < schedule_.batches; ++end) {
-    bytes += work_.embedding_bytes(end);
-    if (end > first && bytes > schedule_.queue_bytes) break;
-  }
-  return end;
-}
-
 // This batch has been begun, by this replica or another.
 void Phased::begins(std::size_t batch) {
   waiting_ -= static_cast<std::int64_t>(work_.clips(batch));
@@ -114,7 +102,8 @@ bool Phased::run() {
   count_waiting();
   for (std::size_t made = 0, encoded = 0; made < schedule_.batches && !stop_together();) {
     if (made == encoded) {
-      encoded = end_of_queue(made);
+      encoded = end_of_queue(made, schedule_.batches, schedule_.queue_bytes,
+                             [&](std::size_t batch) { return work_.embedding_bytes(batch); });
       encode({made, encoded});
       if (stop_together()) break;
     }

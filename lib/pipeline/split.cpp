@@ -29,7 +29,6 @@ class SplitReplica {
   bool run();
 
  private:
-  static constexpr int max_pending = 2;  ///< batches that are being sent to the decoding ranks
   bool leads() const { return group_.rank() == 0; }
   void take_message();
   bool receive(std::size_t batch);
@@ -42,8 +41,8 @@ class SplitReplica {
   int text_leader_, decode_leader_;  // ranks of the world
   std::size_t batches_;
   BatchQueue queue_;
-  std::optional<Words> reply_;  // on the leader
-  int not_accepted_ = 0;        // on the leader: batches sent to the decoding ranks
+  std::optional<Words> reply_;    // on the leader
+  std::size_t not_accepted_ = 0;  // on the leader: batches sent to the decoding ranks
   std::deque<std::unique_ptr<PendingHandOver>> pending_;
 };
 
@@ -98,7 +97,7 @@ bool SplitReplica::receive(std::size_t batch) {
 bool SplitReplica::pass_on(std::size_t batch, bool stopped) {
   if (stopped) return false;
   if (leads()) {
-    while (not_accepted_ == max_pending) take_message();
+    while (not_accepted_ == max_pending_batches) take_message();
     Words words = control_message(MessageKind::latents, {static_cast<std::int64_t>(replica_),
                                                          static_cast<std::int64_t>(batch)});
     append_flags(words, work_.failed(batch));
@@ -106,7 +105,7 @@ bool SplitReplica::pass_on(std::size_t batch, bool stopped) {
     ++not_accepted_;
   }
   pending_.push_back(work_.hand_over_latents(batch, replica_, 0));
-  if (pending_.size() <= max_pending) return true;
+  if (pending_.size() <= max_pending_batches) return true;
   pending_.front()->finish();
   pending_.pop_front();
   return true;

@@ -47,6 +47,17 @@ std::vector<std::size_t> Queues::groups_of_task(std::size_t task) const {
   return groups;
 }
 
+std::size_t end_of_queue(std::size_t first, std::size_t tasks, std::int64_t queue_bytes,
+                         const std::function<std::int64_t(std::size_t task)>& bytes_of) {
+  std::int64_t bytes = 0;
+  std::size_t end = first;
+  for (; end < tasks; ++end) {
+    bytes += bytes_of(end);
+    if (end > first && bytes > queue_bytes) break;
+  }
+  return end;
+}
+
 std::size_t Queues::position_by_turns(std::size_t group, std::size_t turn) const {
   return group / count_ + turn * groups_of_task(group).size();
 }

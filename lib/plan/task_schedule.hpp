@@ -1,5 +1,6 @@
 #pragma once
 // Which group of ranks makes which clips, and when.
+#include <cstdint>
 #include <functional>
 #include <vector>
 
@@ -54,5 +55,12 @@ class Queues {
  private:
   std::size_t groups_, count_;
 };
+
+/// Batches of a replica in split mode that are on their way to the decoding ranks at a time.
+inline constexpr std::size_t max_pending_batches = 2;
+
+/// The end of the tasks from `first` on that fit a queue of so many bytes together; at least one.
+std::size_t end_of_queue(std::size_t first, std::size_t tasks, std::int64_t queue_bytes,
+                         const std::function<std::int64_t(std::size_t task)>& bytes_of);
 
 }  // namespace reelmesh

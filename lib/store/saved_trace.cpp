@@ -56,6 +56,17 @@ class TraceFile {
     }
   }
 
+  std::vector<SavedRank> ranks() const {
+    std::vector<SavedRank> found;
+    read<RankRow>(rank_table(), max_ranks, [&](const RankRow& row) {
+      require(row.threads >= 1, Status::data, "{}: rank {} has {} threads, expected at least one",
+              path_.string(), found.size(), row.threads);
+      found.push_back({std::string(text_of(row.host)), row.threads});
+    });
+    require(!found.empty(), Status::data, "{}: found no ranks", path_.string());
+    return found;
+  }
+
  private:
   std::filesystem::path path_;
   hdf5::File file_;
@@ -63,16 +74,14 @@ class TraceFile {
 
 }  // namespace
 
+std::vector<SavedRank> read_trace_ranks(const std::filesystem::path& path) {
+  return TraceFile(path).ranks();
+}
+
 std::vector<SavedRank> read_trace(const std::filesystem::path& path,
                                   const std::function<void(const SavedSpan&)>& use) {
   const TraceFile file(path);
-  std::vector<SavedRank> ranks;
-  file.read<RankRow>(rank_table(), max_ranks, [&](const RankRow& row) {
-    require(row.threads >= 1, Status::data, "{}: rank {} has {} threads, expected at least one",
-            path.string(), ranks.size(), row.threads);
-    ranks.push_back({std::string(text_of(row.host)), row.threads});
-  });
-  require(!ranks.empty(), Status::data, "{}: found no ranks", path.string());
+  std::vector<SavedRank> ranks = file.ranks();
   file.read<SpanRow>(span_table(), INT64_MAX, [&](const SpanRow& row) {
     require(
         row.rank >= 0 && row.rank < std::ssize(ranks) && row.duration_ns >= 0, Status::data,

@@ -22,6 +22,9 @@ struct SavedRank {
   int threads = 1;
 };
 
+/// The ranks of a trace; errors as read_trace().
+std::vector<SavedRank> read_trace_ranks(const std::filesystem::path& path);
+
 /// Reads the ranks of a trace, whose file is untrusted, and calls use() with each of its
 /// spans. Error(no_input) if the file is missing; Error(data) if it is damaged, no trace, or of a
 /// newer format.

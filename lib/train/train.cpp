@@ -483,10 +483,8 @@ void Training::run() {
     sample_if_due(progress);
     progress.note(fmt::format("step {}: loss {:.4f}{}", step, result.loss, validation_note_));
     progress.advance();
-    const RestartSettings& restart = job_.restart;
-    bool due = restart.every_steps > 0 && step % restart.every_steps == 0;
-    due = due || (settings_.save_every > 0 && step % settings_.save_every == 0);
-    due = due || (restart.every_seconds > 0 && now() - saved_at_ >= restart.every_seconds);
+    const bool due = job_.restart.is_due(step, now() - saved_at_) ||
+                     (settings_.save_every > 0 && step % settings_.save_every == 0);
     std::vector<std::int64_t> votes{stop::cause(), due ? 1 : 0};
     world_.max(votes);
     stops = votes[0] != stop::none;

@@ -86,36 +86,36 @@ class ComparisonTest(CompareCase):
 
 
 class SlurmTest(CompareCase):
+    def setUp(self):
+        super().setUp()
+        self.outside = {name: value for name, value in os.environ.items()
+                        if not name.startswith(LAUNCHERS)}
+
     def test_ranks_are_those_of_the_allocation(self):
         options = {name: value for name, value in self.options().items() if name != "output.path"}
-        outside = {name: value for name, value in os.environ.items()
-                   if not name.startswith(LAUNCHERS)}
         command = [*command_of(options, name="plan"), "--json"]
-        self.refused(execute(command, outside), USAGE, "--ranks is missing")
+        self.refused(execute(command, self.outside), USAGE, "--ranks is missing")
         slurm = {"SLURM_JOB_ID": "7", "SLURM_NTASKS": "6", "SLURM_JOB_NUM_NODES": "2"}
         one_node = self.folder / "one_node.cfg"
         one_node.write_text("".join(line for line in MACHINE.read_text().splitlines(True)
                                     if not line.startswith("network")))
         self.refused(execute(command_of(options | {"device.machine": one_node}, name="plan"),
-                             outside | slurm), 65, "link.network")
+                             self.outside | slurm), 65, "link.network")
         outcome = execute(command_of(options, name="plan"),
-                          outside | slurm | {"SLURM_JOB_END_TIME": "1"})
+                          self.outside | slurm | {"SLURM_JOB_END_TIME": "1"})
         self.assertEqual(outcome.status, 0, outcome)
         self.assertIn("6 ranks on 2 hosts", outcome.output)
         self.assertIn("sbatch --nodes=2 --ntasks-per-node=3 --cpus-per-task=1", outcome.output)
         self.assertIn("jobs/cogvideox.sbatch", outcome.output)
         self.assertIn("Slurm job 7 ends in", outcome.errors)
 
-
     def test_layouts_fit_the_memory_of_a_node(self):
         options = {name: value for name, value in self.options().items() if name != "output.path"}
-        outside = {name: value for name, value in os.environ.items()
-                   if not name.startswith(LAUNCHERS)}
 
         def compared(**more):
             slurm = {"SLURM_JOB_ID": "7", "SLURM_NTASKS": "4", "SLURM_JOB_NUM_NODES": "1"}
             return execute([*command_of(options, name="plan"), "--compare", "--json"],
-                           outside | slurm | more)
+                           self.outside | slurm | more)
         plans = json.loads(compared().output)["compared"]
         sizes = [plan["memory"] / 2 ** 20 for plan in plans]  # MiB, as Slurm counts
         outcome = compared(SLURM_MEM_PER_NODE=str(int(1.1 * 4 * max(sizes))))
