@@ -385,7 +385,7 @@ void Simulator::run_split() {
     }
     return ready[batch];
   };
-  const Queues queues(roles.denoise.size());
+  const Queues queues(roles.denoise.size(), roles.denoise.size());
   std::vector<std::size_t> positions(queues.count(), 0);
   std::vector<std::deque<double>> pending(roles.denoise.size());
   struct Event {
