@@ -36,7 +36,7 @@ void add(Together& all, const SavedSpan& span) {
 }
 
 // What the trace says of the stages.
-struct Measured {
+struct MeasuredStages {
   std::vector<double> load;                       // by rank
   std::map<std::pair<int, int>, Together> steps;  // by clip and step
   std::map<int, Together> decoded, written;       // by clip
@@ -45,9 +45,9 @@ struct Measured {
   double begin = never, end = 0;
 };
 
-Measured measured(const JobPlan& planned, const std::filesystem::path& path) {
+MeasuredStages measured(const JobPlan& planned, const std::filesystem::path& path) {
   const auto ranks = static_cast<std::size_t>(planned.plan.ranks);
-  Measured found;
+  MeasuredStages found;
   found.load.resize(ranks);
   found.encoded.resize(ranks);
   const auto is = [](const SavedSpan& span, const trace::SpanKind& kind) {
@@ -182,7 +182,7 @@ class Comparison {
 
   const JobPlan& planned_;
   const EarlierRun& run_;
-  const Measured measured_;
+  const MeasuredStages measured_;
   std::map<int, const BatchOutline*> batch_of_;  // by its first clip
   std::map<int, std::size_t> size_of_;           // by clip
 };
@@ -247,7 +247,7 @@ Correction corrected(const JobPlan& planned, const std::vector<BatchOutline>& ba
   const PredictedBy& by = planned.predicted_by;
   Correction correction{*by.machine, {}};
   MachineTimes& machine = correction.machine;
-  // Measured by predicted; 1 for stages that were not measured.
+  // MeasuredStages by predicted; 1 for stages that were not measured.
   const auto ratio = [&](const ComparedStage& stage) {
     if (stage.measured <= 0 || stage.predicted <= 0) return 1.0;
     correction.stages.push_back(stage);

@@ -30,7 +30,7 @@ constexpr std::array<Kind, 7> kinds{
      {operation_kinds::group_sums, "sums for norms of images"},
      {operation_kinds::copy, "copies and sums"}}};
 constexpr const char* backward = trace::spans::attention_backward.name;  // only trainings need it
-constexpr std::array<DType, 3> dtypes{DType::float32, DType::bfloat16, DType::float16};
+constexpr std::array<DType, 3> timed_dtypes{DType::float32, DType::bfloat16, DType::float16};
 constexpr const char* shared_suffix = "-shared";
 
 // Limits of numbers, so that rates and what follows from them are finite.
@@ -71,7 +71,7 @@ int parse_count(const Given& given) {
 
 // The section of a type, or null.
 DTypeTimes* section(MachineTimes& machine, std::string_view name) {
-  for (const DType dtype : dtypes) {
+  for (const DType dtype : timed_dtypes) {
     if (name == name_of(dtype)) return &machine.alone[dtype];
     if (name == std::string(name_of(dtype)) + shared_suffix) return &machine.shared[dtype];
   }
@@ -170,7 +170,7 @@ std::vector<std::string> machine_keys() {
   std::vector<std::string> keys;
   for (const MachineKey& key : machine_section) keys.push_back(fmt::format("machine.{}", key.name));
   for (const auto& [key, link] : links) keys.push_back(fmt::format("link.{}", key));
-  for (const DType dtype : dtypes) {
+  for (const DType dtype : timed_dtypes) {
     for (const char* suffix : {"", shared_suffix}) {
       const std::string name = std::string(name_of(dtype)) + suffix;
       for (const auto& [key, rate] : loads) keys.push_back(fmt::format("{}.{}", name, key));

@@ -14,7 +14,6 @@ namespace {
 
 using nlohmann::json;
 
-using Clip = ClipRequest;
 using Value = const json&;
 using Where = const std::string&;
 
@@ -26,9 +25,9 @@ struct Field {
   bool optional;       // named by optional_fields()
   const char* kind;    // what is expected, for messages
   bool (json::*is_kind)() const noexcept;
-  void (*set)(Clip&, Value value, Where option);
-  json (*get)(const Clip&);  // null: not given
-  void (*clear)(Clip&);
+  void (*set)(ClipRequest&, Value value, Where option);
+  json (*get)(const ClipRequest&);  // null: not given
+  void (*clear)(ClipRequest&);
 };
 
 template <auto member>
@@ -38,26 +37,26 @@ Field text_field(const char* name, const char* option, bool optional) {
           optional,
           "a text",
           &json::is_string,
-          [](Clip& clip, Value value, Where where) {
+          [](ClipRequest& clip, Value value, Where where) {
             auto text = value.get<std::string>();
             require_prompt(text, where);  // JSON allows \u0000, HDF5 strings do not
             clip.*member = std::move(text);
           },
-          [](const Clip& clip) { return json(clip.*member); },
-          [](Clip& clip) { clip.*member = {}; }};
+          [](const ClipRequest& clip) { return json(clip.*member); },
+          [](ClipRequest& clip) { clip.*member = {}; }};
 }
 
 template <auto member>
 Field path_field(const char* name, const char* option) {
   return {name, option, true, "a text", &json::is_string,
-          [](Clip& clip, Value value, Where where) {
+          [](ClipRequest& clip, Value value, Where where) {
             clip.*member = parse_path(value.get<std::string>(), where);
           },
-          [](const Clip& clip) {
+          [](const ClipRequest& clip) {
             return (clip.*member).empty() ? json() : json((clip.*member).string());
           },
           // A clip begins from one file, with its hash and strength.
-          [](Clip& clip) {
+          [](ClipRequest& clip) {
             clip.image.clear();
             clip.video.clear();
             clip.input_hash.clear();
@@ -74,11 +73,11 @@ Field field_of_setting() {
           true,
           is_number ? "a number" : "a text",
           is_number ? &json::is_number : &json::is_string,
-          [](Clip& clip, Value value, Where where) {
+          [](ClipRequest& clip, Value value, Where where) {
             const std::string text = is_number ? value.dump() : value.get<std::string>();
             clip.settings.*setting.value = parse_setting(setting, text, where);
           },
-          [](const Clip& clip) {
+          [](const ClipRequest& clip) {
             const auto& value = clip.settings.*setting.value;
             if constexpr (is_number) {
               return value ? json(*value) : json();
@@ -86,7 +85,7 @@ Field field_of_setting() {
               return value ? json(value->text()) : json();
             }
           },
-          [](Clip& clip) { (clip.settings.*setting.value).reset(); }};
+          [](ClipRequest& clip) { (clip.settings.*setting.value).reset(); }};
 }
 
 template <std::size_t... i>
@@ -109,22 +108,26 @@ std::vector<std::int32_t> token_ids(Value value, Where option) {
 const std::vector<Field>& fields() {
   static const std::vector<Field> table = [] {
     std::vector<Field> all{
-        text_field<&Clip::prompt>("prompt", "", false),
+        text_field<&ClipRequest::prompt>("prompt", "", false),
         {"token_ids", "", false, "a list of numbers", &json::is_array,
-         [](Clip& clip, Value value, Where where) { clip.token_ids = token_ids(value, where); },
-         [](const Clip& clip) { return clip.token_ids.empty() ? json() : json(clip.token_ids); },
-         [](Clip& clip) { clip.token_ids.clear(); }},
-        text_field<&Clip::negative_prompt>("negative_prompt", "prompt.negative", true),
+         [](ClipRequest& clip, Value value, Where where) {
+           clip.token_ids = token_ids(value, where);
+         },
+         [](const ClipRequest& clip) {
+           return clip.token_ids.empty() ? json() : json(clip.token_ids);
+         },
+         [](ClipRequest& clip) { clip.token_ids.clear(); }},
+        text_field<&ClipRequest::negative_prompt>("negative_prompt", "prompt.negative", true),
         {"clean", "prompt.clean", true, "true or false", &json::is_boolean,
-         [](Clip& clip, Value value, Where) { clip.clean = value.get<bool>(); },
-         [](const Clip& clip) { return clip.clean ? json(*clip.clean) : json(); },
-         [](Clip& clip) { clip.clean.reset(); }},
+         [](ClipRequest& clip, Value value, Where) { clip.clean = value.get<bool>(); },
+         [](const ClipRequest& clip) { return clip.clean ? json(*clip.clean) : json(); },
+         [](ClipRequest& clip) { clip.clean.reset(); }},
     };
     add_settings(all, std::make_index_sequence<std::tuple_size_v<decltype(clip_settings)>>());
-    all.push_back(path_field<&Clip::image>("image", "prompt.image"));
-    all.push_back(path_field<&Clip::video>("video", "prompt.video"));
-    Field hash = text_field<&Clip::input_hash>("input_hash", "", false);
-    hash.get = [](const Clip& clip) {
+    all.push_back(path_field<&ClipRequest::image>("image", "prompt.image"));
+    all.push_back(path_field<&ClipRequest::video>("video", "prompt.video"));
+    Field hash = text_field<&ClipRequest::input_hash>("input_hash", "", false);
+    hash.get = [](const ClipRequest& clip) {
       return clip.input_hash.empty() ? json() : json(clip.input_hash);
     };
     all.push_back(hash);

@@ -20,10 +20,12 @@ namespace {
 // device.
 constexpr std::size_t max_fetches = 6;
 
+}  // namespace
+
 // Offsets of blocks in a buffer. Blocks are freed in the order in which they were taken.
-class Ring {
+class FetchRing {
  public:
-  explicit Ring(std::int64_t bytes = 0) : bytes_(bytes) {}
+  explicit FetchRing(std::int64_t bytes = 0) : bytes_(bytes) {}
   static std::int64_t aligned(std::int64_t bytes) { return (bytes + 255) / 256 * 256; }
 
   // The offset of a new block of aligned(bytes) > 0; nullopt if there is no room for it.
@@ -50,15 +52,15 @@ class Ring {
   std::deque<Block> blocks_;
 };
 
-struct Layer {
+struct StreamedLayer {
   ops::LinearForm form;
   ops::WeightRows weight;
 };
 
 // Units [first, first + count) of a weight, which are fetched together, and what this rank keeps of
 // them.
-struct Stored {
-  std::shared_ptr<const Layer> layer;
+struct StoredUnits {
+  std::shared_ptr<const StreamedLayer> layer;
   std::int64_t first = 0, count = 0;
   bool plain = false;                 ///< fetched as rows of the weight, not packed
   Tensor kept;                        ///< all values, or this rank's share
@@ -79,12 +81,14 @@ struct Stored {
 };
 
 // One use of them in a pass.
-struct Part : Stored {
+struct FetchedUnits : StoredUnits {
   // Set while it is fetched and used.
   Tensor buffer;
   comm::PendingMessages messages;
   cuda::HostCopy copy;
 };
+
+namespace {
 
 // Reads rows [first, first + count) of a weight to dense host memory, with all threads.
 void read_rows(const ops::WeightRows& weight, std::int64_t first, std::int64_t count, void* into) {
@@ -117,17 +121,17 @@ class WeightStream::State {
   std::size_t again(std::size_t first, std::size_t end);
   std::size_t size() const { return parts_.size(); }
   bool capturable() const { return !messages_.member() || messages_.capturable(); }
-  const Part& part(std::size_t index) const { return parts_[index]; }
+  const FetchedUnits& part(std::size_t index) const { return parts_[index]; }
 
   // The values of a part as LinearForm::pack gives them, for use until release().
   Tensor acquire(std::size_t index);
   void release(std::size_t index);
 
  private:
-  void keep(Part& part);
-  void keep_share(Part& part);
-  void keep_on_host(Part& part);
-  void begin_fetch(Part& part);
+  void keep(FetchedUnits& part);
+  void keep_share(FetchedUnits& part);
+  void keep_on_host(FetchedUnits& part);
+  void begin_fetch(FetchedUnits& part);
   void fetch_ahead();
   void restart(std::size_t index);
   void end_pass();
@@ -135,7 +139,7 @@ class WeightStream::State {
   WeightPlacement placement_;
   comm::Group messages_;  // sharded
   comm::Group host_;      // on a GPU: the ranks that share host memory
-  std::vector<Part> parts_;
+  std::vector<FetchedUnits> parts_;
   std::vector<std::int64_t> bytes_before_;  // for each rank: in the shares of the ranks before it
   std::int64_t shared_bytes_ = 0, largest_ = 0;
   double resident_due_ = 0;  // bytes that are still to be kept whole
@@ -143,7 +147,7 @@ class WeightStream::State {
   // Of the current pass.
   bool in_use_ = false;  // a part is acquired and not released
   Tensor window_;
-  Ring ring_;
+  FetchRing ring_;
   std::size_t next_ = 0;     // the part that is used next
   std::size_t begun_ = 0;    // the first part whose fetch has not begun
   std::size_t pending_ = 0;  // parts that are in the window
@@ -151,7 +155,7 @@ class WeightStream::State {
 
 std::size_t WeightStream::State::add(const ops::LinearForm& form, const ops::WeightRows& weight) {
   expect(next_ == 0 && begun_ == 0, "a layer is added to a stream in use");
-  const auto layer = std::make_shared<Layer>(Layer{form, weight});
+  const auto layer = std::make_shared<StreamedLayer>(StreamedLayer{form, weight});
   const std::size_t before = parts_.size();
   const std::int64_t units = form.units(), size = size_of(form.dtype());
   std::int64_t first = 0;
@@ -161,12 +165,12 @@ std::size_t WeightStream::State::add(const ops::LinearForm& form, const ops::Wei
     while (end < units && (form.offset(end + 1) - form.offset(first)) * size <= max_part_bytes) {
       ++end;
     }
-    Part& part = parts_.emplace_back();
+    FetchedUnits& part = parts_.emplace_back();
     part.layer = layer;
     part.first = first;
     part.count = end - first;
     keep(part);
-    if (part.fetched()) largest_ = std::max(largest_, Ring::aligned(part.bytes()));
+    if (part.fetched()) largest_ = std::max(largest_, FetchRing::aligned(part.bytes()));
     first = end;
   }
   // It is only read again where it stays in the file; it may hold all values.
@@ -180,13 +184,13 @@ std::size_t WeightStream::State::again(std::size_t first, std::size_t end) {
   expect(next_ == 0 && begun_ == 0, "a layer is added to a stream in use");
   const std::size_t before = parts_.size();
   for (std::size_t i = first; i < end; ++i) {
-    const Stored stored = parts_[i];
-    static_cast<Stored&>(parts_.emplace_back()) = stored;
+    const StoredUnits stored = parts_[i];
+    static_cast<StoredUnits&>(parts_.emplace_back()) = stored;
   }
   return before;
 }
 
-void WeightStream::State::keep(Part& part) {
+void WeightStream::State::keep(FetchedUnits& part) {
   const auto bytes = static_cast<double>(part.bytes());
   resident_due_ += placement_.resident * bytes;
   const bool on_gpu = part.layer->form.device().is_cuda();
@@ -204,7 +208,7 @@ void WeightStream::State::keep(Part& part) {
 
 // Divides the units among the ranks such that, of all parts so far, each has its share as exactly
 // as units allow.
-void WeightStream::State::keep_share(Part& part) {
+void WeightStream::State::keep_share(FetchedUnits& part) {
   const auto ranks = static_cast<std::size_t>(messages_.size());
   const std::int64_t size = size_of(part.layer->form.dtype()), end = part.first + part.count;
   shared_bytes_ += part.bytes();
@@ -250,7 +254,7 @@ void WeightStream::State::keep_share(Part& part) {
 }
 
 // The ranks of a host share the work of reading.
-void WeightStream::State::keep_on_host(Part& part) {
+void WeightStream::State::keep_on_host(FetchedUnits& part) {
   if (part.layer->form.device().only_shapes) {
     part.on_host = std::make_shared<std::byte>();  // nobody reads it
     return;
@@ -269,7 +273,7 @@ void WeightStream::State::keep_on_host(Part& part) {
   }
 }
 
-void WeightStream::State::begin_fetch(Part& part) {
+void WeightStream::State::begin_fetch(FetchedUnits& part) {
   trace::recorder().bytes_fetched += part.bytes() - part.kept.bytes();
   if (part.on_host != nullptr) {
     if (part.buffer.device().only_shapes) return;
@@ -297,13 +301,13 @@ void WeightStream::State::begin_fetch(Part& part) {
 // Begins fetches in the order of use, as long as the window has room.
 void WeightStream::State::fetch_ahead() {
   for (; begun_ < parts_.size(); ++begun_) {
-    Part& part = parts_[begun_];
+    FetchedUnits& part = parts_[begun_];
     if (!part.fetched()) continue;
     const ops::LinearForm& form = part.layer->form;
     if (window_.empty()) {
       const PurposeScope purpose(Purpose::exchange);
       window_ = Tensor::empty({fetch_window(largest_)}, DType::uint8, form.device());
-      ring_ = Ring(window_.bytes());
+      ring_ = FetchRing(window_.bytes());
     }
     if (pending_ == max_fetches) return;
     const auto offset = ring_.take(part.bytes());
@@ -316,7 +320,7 @@ void WeightStream::State::fetch_ahead() {
 
 // Gives up what was fetched, but not used, by a pass that has ended early.
 void WeightStream::State::restart(std::size_t index) {
-  for (Part& part : parts_) {
+  for (FetchedUnits& part : parts_) {
     part.messages.finish();
     if constexpr (cuda_built) part.copy.finish();
     part.buffer = {};
@@ -335,7 +339,7 @@ Tensor WeightStream::State::acquire(std::size_t index) {
   if (index != next_ || in_use_) restart(index);
   in_use_ = true;
   fetch_ahead();
-  Part& part = parts_[index];
+  FetchedUnits& part = parts_[index];
   const auto& [form, weight] = *part.layer;
   if (!part.fetched() && !part.kept.empty()) return part.kept;
   const trace::Scope scope(trace::spans::weights);
@@ -364,7 +368,7 @@ Tensor WeightStream::State::acquire(std::size_t index) {
 }
 
 void WeightStream::State::release(std::size_t index) {
-  Part& part = parts_[index];
+  FetchedUnits& part = parts_[index];
   if (part.fetched()) {
     part.buffer = {};
     ring_.free_oldest();

@@ -35,9 +35,9 @@ bool is_damage(int message) {
   }
 }
 
-class Reader {
+class JpegReader {
  public:
-  explicit Reader(const InputFile& file) : file_(file) {
+  explicit JpegReader(const InputFile& file) : file_(file) {
     info().err = jpeg_std_error(&errors_);
     info().client_data = &escape_;
     errors_.error_exit = on_error;
@@ -77,7 +77,7 @@ class Reader {
     }
   }
 
-  // Of its own, so that it is released if the constructor of Reader throws.
+  // Of its own, so that it is released if the constructor of JpegReader throws.
   struct Decompress {
     Decompress() = default;
     ~Decompress() { jpeg_destroy_decompress(&info); }
@@ -116,7 +116,7 @@ std::int64_t min_bytes(const jpeg_decompress_struct& info) {
 }  // namespace
 
 ImageHeader decode_jpeg(const InputFile& file, Tensor* pixels) {
-  Reader reader(file);
+  JpegReader reader(file);
   jpeg_decompress_struct& info = reader.info();
   const ImageSize size{.height = info.image_height, .width = info.image_width};
   require(info.num_components == 1 || info.num_components == 3, Status::data,

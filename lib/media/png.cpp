@@ -18,13 +18,13 @@ namespace {
 
 // Of chunks with text or EXIF data, in all; larger ones are ignored.
 constexpr int max_chunk_bytes = 1 << 20, max_chunks = 64;
-constexpr png_alloc_size_t max_allocation = 64U << 20U;
+constexpr png_alloc_size_t max_of_libpng = 64U << 20U;
 // A byte of a zlib stream makes at most this many bytes.
 constexpr std::int64_t max_deflate_ratio = 1032;
 
-class Reader {
+class PngReader {
  public:
-  explicit Reader(const InputFile& file) : file_(file) {
+  explicit PngReader(const InputFile& file) : file_(file) {
     require(png() != nullptr && info() != nullptr, Status::unavailable,
             "{}: not enough memory to read it", file.name);
     call([&] {
@@ -62,7 +62,7 @@ class Reader {
   static void on_warning(png_structp, png_const_charp) {}
   // libpng allocates the length that a chunk says before it reads the chunk.
   static png_voidp allocate(png_structp, png_alloc_size_t bytes) {
-    return bytes <= max_allocation ? std::malloc(bytes) : nullptr;
+    return bytes <= max_of_libpng ? std::malloc(bytes) : nullptr;
   }
   static void release(png_structp, png_voidp memory) { std::free(memory); }
   static void read(png_structp png, png_bytep to, std::size_t count) {
@@ -70,7 +70,7 @@ class Reader {
     if (std::fread(to, 1, count, stream) != count) png_error(png, "it ends too early");
   }
 
-  // Of its own, so that they are released if the constructor of Reader throws.
+  // Of its own, so that they are released if the constructor of PngReader throws.
   struct Structs {
     explicit Structs(Escape& escape)
         : png(png_create_read_struct_2(PNG_LIBPNG_VER_STRING, &escape, on_error, on_warning,
@@ -90,7 +90,7 @@ class Reader {
 };
 
 // The number of images of an APNG file; 1 for others.
-std::uint32_t apng_frames(Reader& reader) {
+std::uint32_t apng_frames(PngReader& reader) {
   png_unknown_chunkp chunks = nullptr;
   const int count = png_get_unknown_chunks(reader.png(), reader.info(), &chunks);
   for (int i = 0; i < count; ++i) {
@@ -121,7 +121,7 @@ std::string raw_profile(std::string_view text) {
 }
 
 // After the whole file was read: metadata may follow the pixels.
-int read_orientation(Reader& reader) {
+int read_orientation(PngReader& reader) {
   std::string exif;
   std::string_view xmp;
   png_textp texts = nullptr;
@@ -157,7 +157,7 @@ void clip_grey(png_bytep row, std::int64_t width) {
   }
 }
 
-void read_pixels(Reader& reader, const std::string& name, ImageSize size, Tensor& pixels) {
+void read_pixels(PngReader& reader, const std::string& name, ImageSize size, Tensor& pixels) {
   png_structp png = reader.png();
   png_infop info = reader.info();
   const int colour = png_get_color_type(png, info);
@@ -215,7 +215,7 @@ void read_pixels(Reader& reader, const std::string& name, ImageSize size, Tensor
 }  // namespace
 
 ImageHeader decode_png(const InputFile& file, Tensor* pixels) {
-  Reader reader(file);
+  PngReader reader(file);
   const ImageSize size{.height = png_get_image_height(reader.png(), reader.info()),
                        .width = png_get_image_width(reader.png(), reader.info())};
   const auto row_bytes = static_cast<std::int64_t>(png_get_rowbytes(reader.png(), reader.info()));

@@ -10,8 +10,7 @@ namespace {
 // one instruction if the set has it, otherwise an (exact, slow) library call.
 #define REELMESH_INLINE [[gnu::always_inline]] inline
 
-constexpr std::int64_t half = 8;
-constexpr std::int64_t block = 2 * half;
+constexpr std::int64_t block = box_muller_block, half = block / 2;
 constexpr std::int64_t group = 16;            // blocks at a time
 constexpr std::int64_t pairs = group * half;  // values in each of the two halves
 

@@ -4,6 +4,9 @@
 
 namespace reelmesh {
 
+/// Values that PyTorch transforms together.
+inline constexpr std::int64_t box_muller_block = 16;
+
 /// Turns `count` (a multiple of 16) uniform values in [0, 1) into standard normal values in place.
 /// In each block of 16, elements j and j + 8 are the two uniform values of a pair and are replaced
 /// by its cosine and its sine value.

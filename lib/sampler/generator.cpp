@@ -13,7 +13,6 @@
 namespace reelmesh {
 namespace {
 
-constexpr std::int64_t block = 16;    // values that PyTorch transforms together
 constexpr std::int64_t chunk = 2048;  // values; fits in the L1 cache
 
 std::uint32_t twisted(std::uint32_t high, std::uint32_t low) {
@@ -154,13 +153,14 @@ void TorchGenerator::randn(std::int64_t count, const Consume& consume) {
   const auto hand_on = [&](std::int64_t begin, std::int64_t size) {
     consume(begin, std::span<const float>(buffer).first(static_cast<std::size_t>(size)));
   };
-  if (count < block) {
+  if (count < box_muller_block) {
     for (std::int64_t i = 0; i < count; ++i) buffer[static_cast<std::size_t>(i)] = next_normal();
     return hand_on(0, count);
   }
-  const std::int64_t rest = count % block;
+  const std::int64_t rest = count % box_muller_block;
   const std::int64_t whole = count - rest;
-  const std::int64_t keep = rest == 0 ? count : count - block;  // later values are drawn again
+  const std::int64_t keep =
+      rest == 0 ? count : count - box_muller_block;  // later values are drawn again
   for (std::int64_t begin = 0; begin < whole; begin += chunk) {
     const std::int64_t size = std::min(chunk, whole - begin);
     uniform(std::span(buffer).first(static_cast<std::size_t>(size)));
@@ -170,8 +170,8 @@ void TorchGenerator::randn(std::int64_t count, const Consume& consume) {
   if (rest == 0) return;
   skip(rest);
   uniform(std::span(buffer).first(block));
-  box_muller(buffer.data(), block);
-  hand_on(keep, block);
+  box_muller(buffer.data(), box_muller_block);
+  hand_on(keep, box_muller_block);
 }
 
 std::int64_t TorchGenerator::randint(std::int64_t count) {

@@ -4,13 +4,12 @@
 
 #include "base/error.hpp"
 #include "sampler/cuda/steps.hpp"
+#include "sampler/noise_schedule.hpp"
 #include "sampler/step_arithmetic.hpp"
 #include "tensor/dispatch.hpp"
 
 namespace reelmesh {
 namespace {
-
-constexpr std::int64_t max_timesteps = 1'000'000;
 
 /// Evenly spaced indices, ascending: a running sum, rounded half to even.
 std::vector<std::int64_t> spaced(std::int64_t count, int steps) {
@@ -45,8 +44,8 @@ void check(const IddpmConfig& config) {
     require(good, Status::data, "{} is {}, expected {}", key, value, expected);
   };
   const std::int64_t count = config.num_train_timesteps;
-  within("num_train_timesteps", static_cast<double>(count), count >= 2 && count <= max_timesteps,
-         "2 to 1000000");
+  within("num_train_timesteps", static_cast<double>(count),
+         count >= 2 && count <= max_train_timesteps, "2 to 1000000");
   within("num_sampling_steps", static_cast<double>(config.num_sampling_steps),
          config.num_sampling_steps >= 2 && config.num_sampling_steps <= count,
          "2 to num_train_timesteps");

@@ -8,8 +8,6 @@
 namespace reelmesh {
 namespace {
 
-constexpr std::int64_t max_timesteps = 1'000'000;  // a table of 8 MB; released models have 1000
-
 /// torch.linspace in float64: from both ends towards the middle, with fused multiply-adds.
 std::vector<double> linspace(double start, double end, std::int64_t count) {
   std::vector<double> values(static_cast<std::size_t>(count), start);
@@ -69,8 +67,8 @@ void check(const SchedulerConfig& config) {
   require_known("timestep_spacing", config.timestep_spacing, {"trailing", "leading", "linspace"});
   require(!config.has_trained_betas, Status::data, "trained_betas is given, expected null");
   const std::int64_t count = config.num_train_timesteps;
-  within("num_train_timesteps", static_cast<double>(count), count >= 2 && count <= max_timesteps,
-         "2 to 1000000");
+  within("num_train_timesteps", static_cast<double>(count),
+         count >= 2 && count <= max_train_timesteps, "2 to 1000000");
   const double start = config.beta_start;
   const double end = config.beta_end;
   within("beta_start", start, start > 0 && start < 1, "a number between 0 and 1");

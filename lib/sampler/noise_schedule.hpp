@@ -7,6 +7,9 @@
 
 namespace reelmesh {
 
+/// Of a schedule: a table of 8 MB. Released models have 1000.
+inline constexpr std::int64_t max_train_timesteps = 1'000'000;
+
 /// The fields of scheduler_config.json that have an effect. (clip_sample, clip_sample_range,
 /// sample_max_value and eta have none in these schedulers.)
 struct SchedulerConfig {

@@ -27,7 +27,7 @@ Dataspace list_space(hid_t object, std::size_t count) {
   return Dataspace(check_in(object, H5Screate_simple(1, &extent, nullptr), "describe an array"));
 }
 
-void write_attribute(hid_t object, const char* name, hid_t type, hid_t space, const void* value) {
+void write_value(hid_t object, const char* name, hid_t type, hid_t space, const void* value) {
   const Attribute attribute(
       check_in(object, H5Acreate2(object, name, type, space, H5P_DEFAULT, H5P_DEFAULT),
                fmt::format("create attribute {}", name)));
@@ -36,7 +36,7 @@ void write_attribute(hid_t object, const char* name, hid_t type, hid_t space, co
 
 void write_scalar(hid_t object, const char* name, hid_t type, const void* value) {
   const Dataspace space(check_in(object, H5Screate(H5S_SCALAR), "describe a scalar"));
-  write_attribute(object, name, type, space.get(), value);
+  write_value(object, name, type, space.get(), value);
 }
 
 /// An attribute that holds a single value; an empty handle if there is none.
@@ -71,8 +71,8 @@ void write_attribute(hid_t object, const char* name, std::string_view value) {
 void write_attribute(hid_t object, const char* name, const std::vector<std::string>& values) {
   std::vector<const char*> texts = pointers(values);
   texts.resize(std::max<std::size_t>(texts.size(), 1));  // HDF5 needs an address for none, too
-  write_attribute(object, name, text_type().get(), list_space(object, values.size()).get(),
-                  texts.data());
+  write_value(object, name, text_type().get(), list_space(object, values.size()).get(),
+              texts.data());
 }
 
 void write_attribute(hid_t object, const char* name, std::int64_t value) {

@@ -84,7 +84,6 @@ bool gives(std::string_view stored, std::uint32_t left_out, bool deflate, hsize_
 /// chunks, but its index of chunks has none: a damaged index leads to wrong or undefined values. So
 /// their hash is compared, too.
 bool has_values(hid_t dataset, hid_t type, const Shape& shape) {
-  constexpr std::size_t max_checksum = 64;
   const auto expected = read_text(dataset, checksum_name, max_checksum);
   if (!expected) return false;
   // As many indices at a time as take about 4 MiB: a read takes time, too.

@@ -31,6 +31,7 @@ std::string piece_checksum(const comm::Group& group, const Piece& piece);
 /// The attribute with a checksum: of a dataset, that of its values; of a file, that of the texts
 /// that are read from it (checksum_of_job), since HDF5 stores texts without checksums.
 inline constexpr const char* checksum_name = "checksum";
+inline constexpr std::size_t max_checksum = 64;  ///< characters
 /// A hash of these texts, as text.
 std::string texts_checksum(const std::vector<std::string_view>& texts);
 /// The hash of the hashes of all indices, as text.

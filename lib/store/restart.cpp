@@ -16,7 +16,6 @@ namespace reelmesh {
 namespace {
 
 constexpr std::int64_t max_history = 8;  // samplers keep one array
-constexpr std::size_t max_checksum = 64;
 
 const char* array_meaning(const std::string& name) {
   const auto found = std::ranges::find(restart_arrays, name, &RestartArrayKind::name);

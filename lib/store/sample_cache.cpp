@@ -47,8 +47,6 @@ const std::array<SampleArray, 4> sample_arrays{{
 static_assert(sample_arrays.size() * sizeof(Shape) == sizeof(SampleShapes),
               "an array of a sample is not described in sample_arrays");
 
-constexpr std::size_t max_checksum = 64;
-
 /// The array and the checksum of its values.
 using Checksums = std::vector<std::pair<std::string, std::string>>;
 

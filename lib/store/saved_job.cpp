@@ -6,7 +6,7 @@
 namespace reelmesh {
 namespace {
 
-constexpr std::size_t max_bytes = std::size_t{1} << 30;  // of all texts: a million prompts
+constexpr std::size_t max_texts = std::size_t{1} << 30;  // of all texts: a million prompts
 
 /// An object of the file itself; links to other places are not followed.
 bool is_inside(hid_t file, const char* name, H5O_type_t type) {
@@ -42,7 +42,7 @@ SavedJob read_job(const std::filesystem::path& path) {
           "{}: is of a newer format than this program reads, which is {}: use the reelmesh that "
           "wrote it",
           path.string(), hdf5::format_version);
-  const auto options = hdf5::read_text(root, "options", max_bytes);
+  const auto options = hdf5::read_text(root, "options", max_texts);
   require(options.has_value(), Status::data, "{}: found no readable attribute options",
           path.string());
   require(is_inside(root, "requests", H5O_TYPE_DATASET) &&
@@ -53,9 +53,9 @@ SavedJob read_job(const std::filesystem::path& path) {
           path.string());
   const hdf5::Dataset dataset(H5Dopen2(root, "requests", H5P_DEFAULT));
   const hdf5::Group provenance(H5Gopen2(root, "provenance", H5P_DEFAULT));
-  auto requests = dataset ? hdf5::read_texts(dataset.get(), max_bytes) : std::nullopt;
+  auto requests = dataset ? hdf5::read_texts(dataset.get(), max_texts) : std::nullopt;
   const auto read_text_attribute = [&](const char* name) {
-    return provenance ? hdf5::read_text(provenance.get(), name, max_bytes) : std::nullopt;
+    return provenance ? hdf5::read_text(provenance.get(), name, max_texts) : std::nullopt;
   };
   const auto folder = read_text_attribute("working_folder"),
              hash = read_text_attribute("weights_hash");
@@ -65,7 +65,7 @@ SavedJob read_job(const std::filesystem::path& path) {
                std::move(*requests),
                *folder,
                *hash,
-               hdf5::read_text(root, "plan_json", max_bytes).value_or(""),
+               hdf5::read_text(root, "plan_json", max_texts).value_or(""),
                hdf5::read_number(root, "measured_seconds")};
   require(hdf5::has_text(root, checksum_name,
                          checksum_of_job(job.options, {job.requests.begin(), job.requests.end()},

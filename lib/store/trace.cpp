@@ -17,7 +17,7 @@ constexpr std::int64_t millisecond = 1'000'000, second = 1'000'000'000;
 constexpr std::int64_t sample_interval = millisecond;
 // Rows are appended to the parts after this time, or when they take this many bytes.
 constexpr std::int64_t part_interval = second;
-constexpr std::size_t max_bytes = 4 << 20;
+constexpr std::size_t max_unwritten = 4 << 20;
 // Pause before trace.h5 is made again, as a multiple of the time that making it took.
 constexpr std::int64_t pause_factor = 100;
 
@@ -122,7 +122,7 @@ void TraceWriter::State::span_ended(trace::Level level) {
   }
   const char* outer = trace::recorder().stage;
   if (level != trace::Level::stages || *outer != '\0') return;
-  if (bytes() < max_bytes && now - last_part_ < part_interval) return;
+  if (bytes() < max_unwritten && now - last_part_ < part_interval) return;
   last_part_ = now;
   unless_stopped([&] { append(); });
   if (file_due(now)) make_file();

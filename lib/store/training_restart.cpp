@@ -17,7 +17,7 @@ namespace reelmesh {
 namespace {
 
 constexpr const char *version_name = "restart_version", *count_name = "arrays";
-constexpr std::size_t max_fingerprint = std::size_t{1} << 20, max_checksum = 64;
+constexpr std::size_t max_fingerprint = std::size_t{1} << 20;
 
 const Shape& shape_of(const TrainingArray& array) { return array.values.layout.global(); }
 

@@ -71,7 +71,7 @@ class Range {
     const std::scoped_lock lock(mutex_);
     blocks_.release();
   }
-  HostMemory now() {
+  HostMemoryInUse now() {
     const std::scoped_lock lock(mutex_);
     return {blocks_.used(), blocks_.top()};
   }
@@ -116,6 +116,6 @@ void release_free_memory() {
   ::malloc_trim(0);
 }
 
-HostMemory host_memory_now() { return range().now(); }
+HostMemoryInUse host_memory_in_use() { return range().now(); }
 
 }  // namespace reelmesh

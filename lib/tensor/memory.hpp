@@ -26,9 +26,9 @@ constexpr std::int64_t max_free_resident(std::int64_t working) {
 
 /// Bytes of the range of large blocks: in use, and in total with the free space between and behind
 /// blocks.
-struct HostMemory {
+struct HostMemoryInUse {
   std::int64_t used = 0, range = 0;
 };
-HostMemory host_memory_now();
+HostMemoryInUse host_memory_in_use();
 
 }  // namespace reelmesh

@@ -25,8 +25,8 @@ TEST(AlphaBarTable, EqualsTheReference) {
 }
 
 TEST(AlphaBarTable, EndsWithoutSignal) {
-  EXPECT_EQ(alpha_bar_table({}).back(), 0.0);
-  EXPECT_GT(alpha_bar_table({.rescale_betas_zero_snr = false}).back(), 0.0);
+  EXPECT_EQ(alpha_bar_table(SchedulerConfig{}).back(), 0.0);
+  EXPECT_GT(alpha_bar_table(SchedulerConfig{.rescale_betas_zero_snr = false}).back(), 0.0);
 }
 
 TEST(InferenceTimesteps, EqualTheReferenceForEveryNumberOfSteps) {

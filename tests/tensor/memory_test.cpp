@@ -20,16 +20,16 @@ class Memory : public testing::Test {
     GTEST_SKIP() << "AddressSanitizer has all blocks";
 #endif
     release_free_memory();
-    before_ = host_memory_now();
+    before_ = host_memory_in_use();
   }
   void TearDown() override {
     release_free_memory();
-    EXPECT_EQ(host_memory_now().used, before_.used);
+    EXPECT_EQ(host_memory_in_use().used, before_.used);
   }
-  std::int64_t used() const { return host_memory_now().used - before_.used; }
-  std::int64_t range() const { return host_memory_now().range - before_.range; }
+  std::int64_t used() const { return host_memory_in_use().used - before_.used; }
+  std::int64_t range() const { return host_memory_in_use().range - before_.range; }
 
-  HostMemory before_;
+  HostMemoryInUse before_;
 };
 
 TEST_F(Memory, TheRangeDoesNotGrowWhereAFreeBlockFits) {
