@@ -9,10 +9,10 @@
 namespace reelmesh::comm {
 namespace {
 
-using Message = std::array<char, 100>;
+using Bytes100 = std::array<char, 100>;
 
-Message message(char c) {
-  Message m;
+Bytes100 message(char c) {
+  Bytes100 m;
   m.fill(c);
   return m;
 }
@@ -28,18 +28,18 @@ class Connection : public testing::Test {
     const Socket listener = listen_anywhere();
     ASSERT_TRUE(listener);
     EXPECT_FALSE(accept_one(listener));
-    client = Channel(connect_to("127.0.0.1", bound_port(listener), 5), sizeof(Message));
+    client = Channel(connect_to("127.0.0.1", bound_port(listener), 5), sizeof(Bytes100));
     ASSERT_TRUE(client.open());
     pollfd ready{listener.get(), POLLIN, 0};
     ASSERT_EQ(poll(&ready, 1, 5000), 1);
-    server = Channel(accept_one(listener), sizeof(Message));
+    server = Channel(accept_one(listener), sizeof(Bytes100));
     ASSERT_TRUE(server.open());
   }
   Channel client, server;
 };
 
 TEST_F(Connection, DeliversWholeMessagesInOrder) {
-  Message found;
+  Bytes100 found;
   EXPECT_FALSE(server.receive(&found));
   client.send(message('a').data());
   client.send(message('b').data());
@@ -56,7 +56,7 @@ TEST_F(Connection, DeliversWholeMessagesInOrder) {
 
 TEST_F(Connection, DropsMessagesThatAreNotReceivedButNoPartOfOne) {
   for (int i = 0; i < 200000; ++i) client.send(message(static_cast<char>('a' + i % 26)).data());
-  Message found;
+  Bytes100 found;
   int count = 0;
   for (int idle = 0; idle < 3;) {
     if (!server.receive(&found)) {
@@ -74,7 +74,7 @@ TEST_F(Connection, DropsMessagesThatAreNotReceivedButNoPartOfOne) {
 TEST_F(Connection, ClosesWithThePeer) {
   client.send(message('z').data());
   client.close();
-  Message found;
+  Bytes100 found;
   wait_readable(server);
   EXPECT_TRUE(server.receive(&found));
   EXPECT_EQ(found, message('z'));
@@ -85,7 +85,7 @@ TEST_F(Connection, ClosesWithThePeer) {
 
 TEST(Sockets, AChannelWithoutConnectionHasNoMessages) {
   Channel channel;
-  Message found;
+  Bytes100 found;
   EXPECT_FALSE(channel.receive(&found));
   channel.send(found.data());
 }

@@ -11,18 +11,22 @@
 #include "support/expect_error.hpp"
 #include "support/random_tensor.hpp"
 #include "support/ranks.hpp"
+#include "support/spread.hpp"
 #include "weights/json.hpp"
 
 namespace reelmesh {
 namespace {
 
+using reelmesh::test::gathered;
 using reelmesh::test::opensora_decode_layout;
 using reelmesh::test::random_tensor;
 using reelmesh::test::relative_error;
+using reelmesh::test::rms_error;
 using reelmesh::test::same_bits;
+using reelmesh::test::spread;
 
-struct Reference {
-  explicit Reference(const char* kind)
+struct AutoencoderReference {
+  explicit AutoencoderReference(const char* kind)
       : folder(std::filesystem::path(REELMESH_TEST_DATA) / "opensora" / kind),
         results(Checkpoint::open(folder, "reference")),
         config(OpenSoraVaeConfig::read(Config::read(folder / "vae" / "config.json"))) {}
@@ -63,15 +67,6 @@ Tensor channels_first(const Tensor& video, const std::vector<float>& indices) {
   return out;
 }
 
-Sharded spread(const Tensor& whole, const Layout& layout) {
-  const auto world = test::world();
-  return relayout({whole, Layout::replicated(whole.shape(), world.size()), world}, layout);
-}
-
-Tensor gathered(const Sharded& x) {
-  return relayout(x, Layout::replicated(x.layout.global(), x.layout.ranks())).local;
-}
-
 // This rank's part of latents [frame, channel, row, column], distributed as the decoder expects.
 Sharded sharded(const Tensor& latents, const DecodeLayout& layout) {
   return spread(latents, layout.latents.with_axis(1, latents.shape(1)));
@@ -97,7 +92,7 @@ INSTANTIATE_TEST_SUITE_P(OpenSora, AutoencoderKinds, ::testing::Values("v1_0", "
                          [](const auto& kind) { return std::string(kind.param); });
 
 TEST_P(AutoencoderKinds, CheckpointsHoldWhatTheConfigurationAsksFor) {
-  const Reference reference(GetParam());
+  const AutoencoderReference reference(GetParam());
   const Checkpoint weights = reference.weights();
   ExpectedShapes tensors = tensors_of<OpenSoraDecoder>(reference.config);
   tensors.merge(tensors_of<OpenSoraEncoder>(reference.config));
@@ -108,7 +103,7 @@ TEST_P(AutoencoderKinds, CheckpointsHoldWhatTheConfigurationAsksFor) {
 }
 
 TEST(ImageAutoencoder, EqualsTheReferenceOnAllRanks) {
-  const Reference reference("v1_0");
+  const AutoencoderReference reference("v1_0");
   const OpenSoraDecoder decoder(reference.weights(), reference.config, DType::float32);
   const Tensor latents = swapped(reference.get("vae.latents"));
   const DecodeLayout layout = opensora_decode_layout(reference.config, latents.shape(),
@@ -137,7 +132,7 @@ TEST(ImagePart, TakesStatisticsOfItsOwnImagesOnly) {
 }
 
 TEST(TemporalAutoencoder, EqualsTheReferenceByItself) {
-  const Reference reference("v1_2");
+  const AutoencoderReference reference("v1_2");
   const TemporalDecoder decoder(reference.weights(), *reference.config.temporal, DType::float32);
   // [channel, latent frame, row, column] → [latent frame, row, column, channel]
   const Tensor latents = reference.get("temporal.latents");
@@ -163,7 +158,7 @@ TEST(TemporalAutoencoder, EqualsTheReferenceByItself) {
 }
 
 TEST(VideoAutoencoder, EqualsTheReferenceForAnyNumberOfFrames) {
-  const Reference reference("v1_2");
+  const AutoencoderReference reference("v1_2");
   const int ranks = test::world().size();
   const OpenSoraDecoder decoder(reference.weights(), reference.config, DType::float32);
   for (const int frames : {1, 25, 26}) {
@@ -180,18 +175,8 @@ TEST(VideoAutoencoder, EqualsTheReferenceForAnyNumberOfFrames) {
   }
 }
 
-// Root mean square of a − b, relative to the largest |b|.
-double rms_error(const Tensor& a, const Tensor& b) {
-  double sum = 0, largest = 0;
-  for (std::int64_t i = 0; i < b.numel(); ++i) {
-    sum += std::pow(double(a.data<float>()[i]) - double(b.data<float>()[i]), 2);
-    largest = std::max(largest, std::abs(double(b.data<float>()[i])));
-  }
-  return std::sqrt(sum / double(b.numel())) / largest;
-}
-
 TEST_P(AutoencoderKinds, BFloat16IsAsAccurateAsOpenSora) {
-  const Reference reference(GetParam());
+  const AutoencoderReference reference(GetParam());
   const auto errors = parse_json(
       read_text(reference.folder.parent_path() / "bf16_errors.json", 1 << 20), "bf16_errors.json");
   const std::string name = reference.config.temporal ? "vae26" : "vae";
@@ -209,7 +194,7 @@ TEST_P(AutoencoderKinds, BFloat16IsAsAccurateAsOpenSora) {
 
 // The whole clip as bytes. Open-Sora rounds halves up, reelmesh to even: they may differ by one.
 TEST_P(AutoencoderKinds, PixelsAreThoseThatOpenSoraSaves) {
-  const Reference reference(GetParam());
+  const AutoencoderReference reference(GetParam());
   const int ranks = test::world().size();
   const std::int64_t frames = reference.config.temporal ? 51 : 16;
   const Tensor latents = swapped(reference.get("clip0.latents"));
@@ -244,7 +229,7 @@ TEST_P(AutoencoderKinds, PixelsAreThoseThatOpenSoraSaves) {
 }
 
 TEST_P(AutoencoderKinds, EveryRankGivesTheBitsThatItWouldGiveAlone) {
-  const Reference reference(GetParam());
+  const AutoencoderReference reference(GetParam());
   const int ranks = test::world().size();
   for (const DType dtype : {DType::float32, DType::bfloat16}) {
     const OpenSoraDecoder decoder(reference.weights(), reference.config, dtype);
@@ -265,7 +250,7 @@ TEST_P(AutoencoderKinds, EveryRankGivesTheBitsThatItWouldGiveAlone) {
 
 // Parts in proportion to random rank weights; some are so small that the part is empty.
 TEST_P(AutoencoderKinds, RanksOfAnyWeightsGiveTheBitsOfOne) {
-  const Reference reference(GetParam());
+  const AutoencoderReference reference(GetParam());
   const int ranks = test::world().size();
   std::mt19937 random(3);
   for (const DType dtype : {DType::float32, DType::bfloat16}) {

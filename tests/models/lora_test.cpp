@@ -4,16 +4,13 @@
 #include "models/reference.hpp"
 #include "support/lora_cases.hpp"
 #include "support/ranks.hpp"
+#include "support/spread.hpp"
 
 namespace reelmesh {
 namespace {
 
 using test::Reference;
-
-Sharded spread(const Tensor& whole, const Layout& layout) {
-  const auto world = test::world();
-  return relayout({whole, Layout::replicated(whole.shape(), world.size()), world}, layout);
-}
+using test::spread;
 
 class Loras : public testing::TestWithParam<test::LoraCase> {};
 

@@ -7,23 +7,17 @@
 #include "models/reference.hpp"
 #include "models/t5/t5.hpp"
 #include "support/ranks.hpp"
+#include "support/spread.hpp"
 
 namespace reelmesh {
 namespace {
 
+using reelmesh::test::gathered;
 using reelmesh::test::Reference;
 using reelmesh::test::relative_error;
 using reelmesh::test::rms_error;
 using reelmesh::test::same_bits;
-
-Sharded spread(const Tensor& whole, const Layout& layout) {
-  const auto world = test::world();
-  return relayout({whole, Layout::replicated(whole.shape(), world.size()), world}, layout);
-}
-
-Tensor gathered(const Sharded& x) {
-  return relayout(x, Layout::replicated(x.layout.global(), x.layout.ranks())).local;
-}
+using reelmesh::test::spread;
 
 class Kinds : public ::testing::TestWithParam<const char*> {};
 INSTANTIATE_TEST_SUITE_P(CogVideoX, Kinds,

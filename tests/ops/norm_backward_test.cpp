@@ -64,7 +64,7 @@ Row normalised(const Row& x, const Row& weight, bool centred, double eps) {
 double tolerance(DType dtype) {
   return dtype == DType::float32 ? 1e-5 : dtype == DType::float16 ? 2e-3 : 1e-2;
 }
-const std::vector<DType> types{DType::float32, DType::bfloat16, DType::float16};
+const std::vector<DType> norm_types{DType::float32, DType::bfloat16, DType::float16};
 
 constexpr std::int64_t tokens = 5, batch = 2;
 
@@ -108,14 +108,14 @@ void check_layer_norm(DType dtype, std::int64_t n, const Modulation& modulation)
 }
 
 TEST(LayerNormBackward, IsTheDerivative) {
-  for (const DType dtype : types) {
+  for (const DType dtype : norm_types) {
     for (const std::int64_t n : {24, 37, 200}) check_layer_norm(dtype, n, {});
   }
   check_layer_norm(DType::float32, 1920, {});
 }
 
 TEST(LayerNormBackward, OfModulatedNormsIsTheDerivative) {
-  for (const DType dtype : types) {
+  for (const DType dtype : norm_types) {
     for (const std::int64_t n : {24, 37}) {
       for (const std::int64_t rows : {std::int64_t{1}, batch}) {
         const Tensor table = random_tensor({rows, 6 * n}, 5, dtype);
@@ -178,7 +178,7 @@ void check_heads(DType dtype, const Heads& c) {
 }
 
 TEST(NormaliseAndRotateBackward, IsTheDerivative) {
-  for (const DType dtype : types) {
+  for (const DType dtype : norm_types) {
     for (const bool centred : {true, false}) {
       for (const std::int64_t n : {8, 64, 72}) {
         for (const std::int64_t unrotated : {std::int64_t{0}, std::int64_t{2}, tokens}) {
@@ -210,7 +210,7 @@ TEST(NormaliseAndRotateBackward, RefusesOtherShapes) {
 
 // The change of x by add_gated() is linear in y, with the same factors.
 TEST(Gated, MultipliesAsAddGatedDoes) {
-  for (const DType dtype : types) {
+  for (const DType dtype : norm_types) {
     for (const std::int64_t n : {24, 37}) {
       const Tensor d = random_tensor({tokens, batch, n}, 1, dtype);
       for (const std::int64_t rows : {std::int64_t{1}, batch}) {
@@ -245,7 +245,7 @@ double gelu(double x) {
 Tensor gelu_arguments(DType dtype) { return random_tensor({3, 2731}, 1, dtype, 6.0F); }
 
 TEST(GeluTanh, HasTheValuesOfItsDefinition) {
-  for (const DType dtype : types) {
+  for (const DType dtype : norm_types) {
     const Tensor x = gelu_arguments(dtype), y = gelu_tanh(x);
     ASSERT_EQ(y.dtype(), dtype);
     const Tensor wide = x.to(DType::float32), found = y.to(DType::float32);
@@ -268,7 +268,7 @@ TEST(GeluTanh, HasTheBitsOfAProductsActivation) {
 }
 
 TEST(GeluTanhBackward, IsTheDerivative) {
-  for (const DType dtype : types) {
+  for (const DType dtype : norm_types) {
     const Tensor x = gelu_arguments(dtype), d = random_tensor(x.shape(), 2, dtype);
     Tensor found = d.clone();
     gelu_tanh_backward(x, found);
@@ -300,7 +300,7 @@ TEST(NormaliseAndRotateBackward, GivesTheGradientBeforeTheRotation) {
   const HeadNorm norm{random_tensor({n}, 3), random_tensor({n}, 4), 1e-6F};
   const Tensor c = random_tensor({tokens - unrotated, n}, 5),
                s = random_tensor({tokens - unrotated, n}, 6);
-  for (const DType dtype : types) {
+  for (const DType dtype : norm_types) {
     const Tensor x = random_tensor({tokens, batch, 1, 3, n}, 1, dtype);
     const Tensor d = random_tensor(x.shape(), 2, dtype);
     Tensor whole = d.clone(), before = Tensor::empty(d.shape(), dtype);

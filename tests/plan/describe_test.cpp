@@ -12,15 +12,10 @@ namespace {
 
 using nlohmann::json;
 using test::cogvideox_2b;
+using test::machine_with;
 using test::one_size_workload;
 using test::stdit_xl;
 using testing::HasSubstr, testing::Not;
-
-PlanMachine machine_with(int ranks) {
-  PlanMachine machine;
-  machine.ranks = ranks;
-  return machine;
-}
 
 json described(const DenoiseWorkload& workload, const PlanMachine& machine,
                const ParallelRequest& request = {}) {

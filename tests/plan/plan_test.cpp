@@ -24,6 +24,7 @@ std::vector<int> numbers(const std::vector<LaunchedRank>& ranks) {
 
 using test::cogvideox_2b;
 using test::expect_error;
+using test::machine_with;
 using test::one_size_workload;
 using test::stdit_xl;
 using test::t5_xxl;
@@ -313,12 +314,6 @@ TEST(OrderByNode, GivesEveryRankOneRankOfThePlan) {
       EXPECT_EQ(order, all);
     }
   }
-}
-
-PlanMachine machine_with(int ranks) {
-  PlanMachine machine;
-  machine.ranks = ranks;
-  return machine;
 }
 
 TEST(Plan, HasOneLayoutForEachSizeAndReplica) {

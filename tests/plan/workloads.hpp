@@ -1,6 +1,7 @@
 #pragma once
 // Workloads of released models: sizes only, no files.
 #include "plan/denoise.hpp"
+#include "plan/machine.hpp"
 
 namespace reelmesh::test {
 
@@ -94,6 +95,12 @@ inline TextWorkload t5_xxl() {
 
 inline Workload one_size_workload(const DenoiseWorkload& denoise) {
   return {t5_xxl(), {clip_workload(denoise)}};
+}
+
+inline PlanMachine machine_with(int ranks) {
+  PlanMachine machine;
+  machine.ranks = ranks;
+  return machine;
 }
 
 }  // namespace reelmesh::test

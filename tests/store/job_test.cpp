@@ -29,7 +29,7 @@ JobClip clip(ClipState state, const char* prompt, std::uint64_t seed) {
   return c;
 }
 
-JobRecord record() {
+JobRecord job_record() {
   JobRecord r;
   r.program = "reelmesh";
   r.version = "0.1.0";
@@ -76,7 +76,7 @@ TEST_F(JobFile, LinksTheClipsAndIsReadByOtherPrograms) {
     made.settings.fps = 8;
     write_clip(world, folder.path() / "out", made, {.video = video}, false);
   }
-  on_rank_0([&] { write_job(folder.path() / "out", record()); });
+  on_rank_0([&] { write_job(folder.path() / "out", job_record()); });
   EXPECT_EQ(folder.listing(),
             "out/clips/000000.h5 out/clips/000001.h5 out/clips/000002.h5 out/job.h5");
   world.barrier();
@@ -88,7 +88,7 @@ TEST_F(JobFile, LinksTheClipsAndIsReadByOtherPrograms) {
 }
 
 TEST_F(JobFile, LinksAllFilesWhileTheJobRuns) {
-  JobRecord r = record();
+  JobRecord r = job_record();
   r.status = "unfinished";
   on_rank_0([&] { write_job(folder.path(), r); });
   const hdf5::File file = hdf5::open_for_reading(folder.path() / "job.h5");
@@ -98,7 +98,7 @@ TEST_F(JobFile, LinksAllFilesWhileTheJobRuns) {
 }
 
 TEST_F(JobFile, HasVideosOfZerosWhereNoClipIsComplete) {
-  JobRecord r = record();
+  JobRecord r = job_record();
   for (JobClip& c : r.clips) c.state = {ClipState::missing, {}};
   on_rank_0([&] { write_job(folder.path(), r); });
   const hdf5::File file = hdf5::open_for_reading(folder.path() / "job.h5");
@@ -109,7 +109,7 @@ TEST_F(JobFile, HasVideosOfZerosWhereNoClipIsComplete) {
 }
 
 TEST_F(JobFile, HasNoTimesOfFramesWhereRatesDiffer) {
-  JobRecord r = record();
+  JobRecord r = job_record();
   r.clips[1].fps = 16;
   on_rank_0([&] { write_job(folder.path(), r); });
   const hdf5::File file = hdf5::open_for_reading(folder.path() / "job.h5");
@@ -118,7 +118,7 @@ TEST_F(JobFile, HasNoTimesOfFramesWhereRatesDiffer) {
 }
 
 TEST_F(JobFile, SaysWhatIsNeededToRunTheJobAgain) {
-  on_rank_0([&] { write_job(folder.path(), record()); });
+  on_rank_0([&] { write_job(folder.path(), job_record()); });
   const SavedJob saved = read_job(folder.path() / "job.h5");
   EXPECT_EQ(saved.options, "model.path = models/tiny\nprompt.text = two lines\n");
   EXPECT_EQ(saved.requests,
@@ -137,13 +137,13 @@ TEST_F(JobFile, ThatIsNotOneIsRefused) {
     world.barrier();
   };
   const auto changed = [&](const std::function<void(JobRecord&)>& change) {
-    JobRecord r = record();
+    JobRecord r = job_record();
     change(r);
     on_rank_0([&] { write_job(folder.path(), r); });
   };
   const auto edited = [&](const std::function<void(hid_t)>& edit) {
     on_rank_0([&] {
-      write_job(folder.path(), record());
+      write_job(folder.path(), job_record());
       const hdf5::File file(H5Fopen(path.c_str(), H5F_ACC_RDWR, H5P_DEFAULT));
       edit(file.get());
     });
@@ -180,10 +180,10 @@ TEST_F(JobFile, ThatIsNotOneIsRefused) {
 }
 
 TEST_F(JobFile, IsWrittenAgainAndWithManyHosts) {
-  JobRecord r = record();
+  JobRecord r = job_record();
   r.hosts.assign(5000, "a-host-with-a-name-of-some-length.example.org");
   on_rank_0([&] {
-    write_job(folder.path(), record());
+    write_job(folder.path(), job_record());
     write_job(folder.path(), r);
   });
   EXPECT_EQ(folder.listing(), "job.h5");
@@ -194,7 +194,7 @@ TEST_F(JobFile, IsWrittenAgainAndWithManyHosts) {
 }
 
 TEST_F(JobFile, HasNoVirtualDatasetOverVeryManyClips) {
-  JobRecord many = record();
+  JobRecord many = job_record();
   many.status = "unfinished";  // all clips are linked
   for (const std::size_t count : {max_videos, max_videos + 1}) {
     many.clips.assign(count, clip({}, "one", 1));
@@ -210,12 +210,12 @@ TEST_F(JobFile, HasNoVirtualDatasetOverVeryManyClips) {
 
 TEST_F(JobFile, FailureLeavesTheOldFileAndNoTemporaryOne) {
   std::string message;
-  EXPECT_EQ(
-      status_of([&] { on_rank_0([&] { write_job(folder.path() / "no", record()); }); }, &message),
-      Status::cannot_create);
+  EXPECT_EQ(status_of([&] { on_rank_0([&] { write_job(folder.path() / "no", job_record()); }); },
+                      &message),
+            Status::cannot_create);
   EXPECT_NE(message.find("No such file or directory"), std::string::npos) << message;
 
-  on_rank_0([&] { write_job(folder.path(), record()); });
+  on_rank_0([&] { write_job(folder.path(), job_record()); });
   const auto size = std::filesystem::file_size(folder.path() / "job.h5");
   world.barrier();
   std::signal(SIGXFSZ, SIG_IGN);
@@ -224,7 +224,8 @@ TEST_F(JobFile, FailureLeavesTheOldFileAndNoTemporaryOne) {
   rlimit small = before;
   small.rlim_cur = 500;
   setrlimit(RLIMIT_FSIZE, &small);
-  const Status status = status_of([&] { on_rank_0([&] { write_job(folder.path(), record()); }); });
+  const Status status =
+      status_of([&] { on_rank_0([&] { write_job(folder.path(), job_record()); }); });
   setrlimit(RLIMIT_FSIZE, &before);
   EXPECT_EQ(status, Status::io);
   EXPECT_EQ(folder.listing(), "job.h5");

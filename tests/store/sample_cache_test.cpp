@@ -16,7 +16,7 @@ namespace {
 using test::expect_error;
 using testing::HasSubstr;
 
-const Shape latents{3, 4, 6, 7};
+const Shape sample_latents{3, 4, 6, 7};
 const Shape embeds{11, 6};
 const Shape frame{5, 9, 3};
 
@@ -26,7 +26,7 @@ class SampleCache : public FolderTest {
     return {sample_path(cache(), index),
             {"a panda — «竹»", "clips/a.mp4", "0123456789abcdef0123456789abcdef",
              "vae 1, 9 x 48 x 56", "t5 2"},
-            {latents, latents, embeds}};
+            {sample_latents, sample_latents, embeds}};
   }
   CachedSample empty_caption() const {
     return {empty_caption_path(cache()), {.text_fingerprint = "t5 2"}, {.prompt_embeds = embeds}};
@@ -44,7 +44,7 @@ class SampleCache : public FolderTest {
     if (to.shapes.latent_mean.empty()) {
       return write_sample(world, to, {.prompt_embeds = cut(embeds, 0)});
     }
-    SampleArrays arrays{cut(latents, 2), cut(latents, 0, 0.5F), cut(embeds, 1)};
+    SampleArrays arrays{cut(sample_latents, 2), cut(sample_latents, 0, 0.5F), cut(embeds, 1)};
     if (!to.shapes.first_frame.empty()) arrays.first_frame = cut(frame, 1);
     write_sample(world, to, arrays);
   }
@@ -87,11 +87,11 @@ TEST_F(SampleCache, GivesAnyBoxOfWhatTheRanksHeld) {
   const auto file = open(sample());
   ASSERT_TRUE(file);
   EXPECT_TRUE(file->is_whole());
-  for (const Box& box :
-       {whole_box(latents), Box{{1, 0, 2, 3}, {2, 4, 3, 4}}, Box{{2, 1, 0, 0}, {1, 1, 6, 1}},
-        Box{{3, 0, 0, 0}, {0, 4, 6, 7}}, Layout::cut(latents, 2, world.size()).box(world.rank())}) {
-    expect_values(file->read(&SampleShapes::latent_mean, box), latents, box, 1);
-    expect_values(file->read(&SampleShapes::latent_std, box), latents, box, 0.5F);
+  for (const Box& box : {whole_box(sample_latents), Box{{1, 0, 2, 3}, {2, 4, 3, 4}},
+                         Box{{2, 1, 0, 0}, {1, 1, 6, 1}}, Box{{3, 0, 0, 0}, {0, 4, 6, 7}},
+                         Layout::cut(sample_latents, 2, world.size()).box(world.rank())}) {
+    expect_values(file->read(&SampleShapes::latent_mean, box), sample_latents, box, 1);
+    expect_values(file->read(&SampleShapes::latent_std, box), sample_latents, box, 0.5F);
   }
   const Box rows = Layout::cut(embeds, 0, world.size()).box(world.rank());
   expect_values(file->read(&SampleShapes::prompt_embeds, rows), embeds, rows, 1);
@@ -103,7 +103,7 @@ TEST_F(SampleCache, GivesAnyBoxOfWhatTheRanksHeld) {
     file->read(&SampleShapes::latent_mean, {{1, 0, 0, 0}, {3, 4, 6, 7}});
   });
   expect_error(Status::internal,
-               [&] { caption->read(&SampleShapes::latent_mean, whole_box(latents)); });
+               [&] { caption->read(&SampleShapes::latent_mean, whole_box(sample_latents)); });
   world.barrier();
 }
 
@@ -217,9 +217,9 @@ TEST_F(SampleCache, IsNotUsedIfDamaged) {
         ++refused;
         continue;
       }
-      const Box whole = whole_box(latents);
-      expect_values(file->read(&SampleShapes::latent_mean, whole), latents, whole, 1);
-      expect_values(file->read(&SampleShapes::latent_std, whole), latents, whole, 0.5F);
+      const Box whole = whole_box(sample_latents);
+      expect_values(file->read(&SampleShapes::latent_mean, whole), sample_latents, whole, 1);
+      expect_values(file->read(&SampleShapes::latent_std, whole), sample_latents, whole, 0.5F);
       const Box text = whole_box(embeds);
       expect_values(file->read(&SampleShapes::prompt_embeds, text), embeds, text, 1);
     }
@@ -243,7 +243,7 @@ TEST_F(SampleCache, SaysThatValuesCannotBeRead) {
   expect_error(
       Status::data,
       [&] {
-        file->read(&SampleShapes::latent_mean, whole_box(latents));
+        file->read(&SampleShapes::latent_mean, whole_box(sample_latents));
         file->read(&SampleShapes::prompt_embeds, whole_box(embeds));
       },
       "000007.h5: cannot ");

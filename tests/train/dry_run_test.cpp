@@ -24,7 +24,7 @@ struct Parts {
 };
 
 // A model and a clip that it is trained on.
-struct Case {
+struct CountedCase {
   const Family* family;
   std::filesystem::path checkpoint;
   Clip clip;
@@ -45,7 +45,7 @@ struct Case {
 };
 
 // A checkpoint, with "all." in front if all parameters of CogVideoX are trained.
-Case case_of(const std::string& name) {
+CountedCase counted_case_of(const std::string& name) {
   const std::string open_sora = "opensora.";
   if (name.starts_with(open_sora)) {
     const test::OpenSoraReference reference(name.substr(open_sora.size()));
@@ -86,7 +86,7 @@ DenoiseTask task_of(const Clip& clip, const comm::Group& group, const DenoiseLay
           .fps = clip.fps()};
 }
 
-TrainingSample sample_of(const TrainedReplica& own, const DenoiseTask& task, const Case& c,
+TrainingSample sample_of(const TrainedReplica& own, const DenoiseTask& task, const CountedCase& c,
                          DType dtype, Device host) {
   const Shape box =
       own_box(task.layout.latents.with_axis(1, c.clip.latent_channels), task.group).extent;
@@ -114,7 +114,7 @@ INSTANTIATE_TEST_SUITE_P(OpenSora, TrainingDryRuns,
 
 // Steps of three clips on one and on two replicas.
 TEST_P(TrainingDryRuns, CountOperationsAndMessages) {
-  const Case c = case_of(GetParam());
+  const CountedCase c = counted_case_of(GetParam());
   const Family* family = c.family;
   const Clip& clip = c.clip;
   const comm::Group& world = test::world();
@@ -165,7 +165,7 @@ TEST_P(TrainingDryRuns, CountOperationsAndMessages) {
 
 // In proportion to the bytes that it reads and writes.
 TEST_P(TrainingDryRuns, CountTheTimeOfTheOptimizer) {
-  const Case c = case_of(GetParam());
+  const CountedCase c = counted_case_of(GetParam());
   const auto machine = std::make_shared<const MachineTimes>(test::constant_machine(1e9));
   const auto seconds = [&](OptimizerKind optimizer, std::optional<double> ema) {
     TrainSettings settings = settings_of(GetParam(), 1);
@@ -186,8 +186,8 @@ TEST_P(TrainingDryRuns, CountTheTimeOfTheOptimizer) {
 }
 
 // What a step takes on one rank.
-void step_on_one_rank(const Parts& parts, const Case& c, DType dtype, const comm::Group& group,
-                      Device device, const TrainSettings& settings) {
+void step_on_one_rank(const Parts& parts, const CountedCase& c, DType dtype,
+                      const comm::Group& group, Device device, const TrainSettings& settings) {
   DenoiseLayout layout;
   layout.tokens = Layout::cut(c.family->workload(c.clip, c.clip.tokens()).denoise.tokens(), 0, 1);
   layout.text = Layout::cut({c.clip.tokens()}, 0, 1);
@@ -203,7 +203,7 @@ void step_on_one_rank(const Parts& parts, const Case& c, DType dtype, const comm
 
 TEST_P(TrainingDryRuns, CountMemory) {
   if (test::world().size() > 1) GTEST_SKIP() << "of a rank by itself: on a group of one";
-  const Case c = case_of(GetParam());
+  const CountedCase c = counted_case_of(GetParam());
   const TrainSettings settings = settings_of(GetParam(), 1);
   for (const DType dtype : {DType::float32, DType::bfloat16}) {
     const auto make = [&](const Checkpoint& shapes) {
