@@ -16,6 +16,9 @@ list(REMOVE_ITEM emulated_lib
 set_source_files_properties(${kernels} PROPERTIES LANGUAGE CXX COMPILE_OPTIONS -Wno-unknown-pragmas)
 file(GLOB emulator CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/emulated_gpu/*.cpp)
 list(FILTER emulator EXCLUDE REGEX "_test[.]cpp$")
+file(GLOB_RECURSE ops CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/lib/ops/*.cpp)
+# As in lib/; and each emulated library keeps its own names.
+set_source_files_properties(${ops} ${emulator} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
 find_package(Threads REQUIRED)
 add_library(reelmesh_devices_emulated STATIC ${emulated_lib} ${kernels} ${emulator})
 target_include_directories(reelmesh_devices_emulated BEFORE PUBLIC
