@@ -90,7 +90,7 @@ reelmesh_emulated_test(test_emulated_gpu_truth GTest::gtest_main ${sources})
 add_test(NAME emulated_gpu_truth COMMAND test_emulated_gpu_truth)
 set_tests_properties(emulated_gpu_truth PROPERTIES LABELS unit TIMEOUT 300
                      ENVIRONMENT OMP_NUM_THREADS=1)
-# Whole jobs in several layouts: one for each model family; tests/long runs all.
+# Whole jobs in several layouts: weights of two model families; tests/long runs all.
 file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/pipeline/layouts/*.cpp)
 reelmesh_emulated_test(test_emulated_layouts reelmesh_emulated_mpi_main ${sources})
 
@@ -104,8 +104,13 @@ function(emulated_gpu_ranks name counts)
     set(when CONFIGURATIONS Long)
   endif()
   set(filter "")
-  if(name MATCHES "nccl$")
-    set(filter --gtest_filter=*nccl*:Transport.*)  # with MPI it is no other case than GPUs of their own
+  if(name MATCHES "nccl")  # with MPI it is no other case than GPUs of their own
+    set(filter --gtest_filter=*nccl*:Transport.*)
+    if(NOT name MATCHES "_all$")
+      string(APPEND filter :-*Gradients*:*Encoder*)
+    endif()
+  elseif(name STREQUAL "memory")
+    set(filter --gtest_filter=*MemoryOnGpu*)
   endif()
   add_test(NAME emulated_gpu_${name} ${when}
            COMMAND ${MPIEXEC_EXECUTABLE} -n ${all} $<TARGET_FILE:test_emulated_gpu_ranks>
@@ -114,9 +119,11 @@ function(emulated_gpu_ranks name counts)
     TIMEOUT 300 LABELS ranks PROCESSORS ${all}
     ENVIRONMENT "${mpi_environment};REELMESH_EMULATED_GPUS=8;REELMESH_EMULATED_GPU_DELAY=300;${ARGN}")
 endfunction()
-emulated_gpu_ranks(ranks 1,4)
+emulated_gpu_ranks(ranks 4)
+emulated_gpu_ranks(memory 1)
 emulated_gpu_ranks(ranks_all 1,2,3,4,6,8)
 emulated_gpu_ranks(shared_nccl 3 REELMESH_EMULATED_GPUS=1 NCCL_MULTI_RANK_GPU_ENABLE=1)
+emulated_gpu_ranks(shared_nccl_all 3 REELMESH_EMULATED_GPUS=1 NCCL_MULTI_RANK_GPU_ENABLE=1)
 
 # tests/long runs the GPU benchmark at tiny sizes to check that it works; its times mean nothing.
 add_executable(bench_emulated_gpu bench/gpu.cpp bench/gpu_engines.cpp bench/gpu_layers.cpp

@@ -1,13 +1,11 @@
 """Attention with many keys on real or emulated GPUs (REELMESH_BACKEND=cuda), which uses cuDNN for
 16-bit dtypes: the same bits for all layouts, and as close to float32 as our own kernels."""
 
-import unittest
-
 import h5py
 import numpy
 
 from support import (ERROR, LONG, MPIRUN, Reference, Scratch, command_of, execute, main,
-                     read_clip, run)
+                     only_long, read_clip, run)
 
 GPUS = {"REELMESH_EMULATED_GPUS": "8", "REELMESH_EMULATED_GPU_DELAY": "100"}
 # 512 video tokens, and those of the text.
@@ -103,7 +101,7 @@ class AttentionOnGpu(Scratch):
                       outcome.lines(ERROR)[0])
         self.assertFalse(output.exists())
 
-    @unittest.skipUnless(LONG, "with REELMESH_LONG=1")
+    @only_long
     def test_float16(self):
         self.check(Reference("sincos"), "float16", ((3, "ring 3", {}),))
 

@@ -5,12 +5,11 @@ the bits of all layouts), and the bytes that the trace counts.
 import json
 import math
 import re
-import unittest
 
 import h5py
 import numpy
 
-from support import LONG, Reference, Scratch, main, read_clip
+from support import Reference, Scratch, main, only_long, read_clip
 
 PHASED = {"parallel.mode": "phased"}
 
@@ -62,7 +61,7 @@ class LayoutsTest(Scratch):
         # 3 x 5 x 3 tokens of two latent frames each, one frame padded; 10 latent rows are decoded.
         self.check("v1_5", [(12, PHASED | {"parallel.replicas": 1}, "decode: ranks 0-11")])
 
-    @unittest.skipUnless(LONG, "with REELMESH_LONG=1; tests/layout/mesh counts the bytes of any mesh")
+    @only_long  # tests/layout/mesh counts the bytes of any mesh
     def test_bytes_of_a_step(self):
         """Bytes in the trace are those computed from the boxes: queries and results to the ranks of
         the Ulysses group, keys and values to all ranks of the branch; with cfg 2 a prediction."""

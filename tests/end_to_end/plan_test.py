@@ -8,7 +8,7 @@ import h5py
 import numpy
 
 from support import (ERROR, LONG, PROGRAM, DATA, Reference, Scratch, command_of, execute, main,
-                     read_clip, result_files, run)
+                     only_long, read_clip, result_files, run)
 
 USAGE, DATA_ERROR, NO_INPUT, UNAVAILABLE = 64, 65, 66, 69
 MIB = 1 << 20
@@ -546,6 +546,7 @@ class MeasuredTest(PlanCase):
                        **{"numerics.dtype": dtype, "sample.frames": 8, "sample.height": 128,
                           "sample.width": 128})
 
+    @only_long
     def test_cogvideox(self):
         model = self.make_model("cogvideox-2b")
         self.check(model, "cogvideox",

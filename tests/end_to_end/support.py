@@ -26,6 +26,7 @@ import numpy
 PROGRAM = os.environ["REELMESH_PROGRAM"]
 MPIRUN = os.environ.get("REELMESH_MPIRUN", "mpirun")
 LONG = bool(os.environ.get("REELMESH_LONG"))
+only_long = unittest.skipUnless(LONG, "only in tests/long")  # decorates tests and classes
 BACKEND = os.environ.get("REELMESH_BACKEND")  # not set: the CPU, even on machines with GPUs
 DATA = pathlib.Path(os.environ["REELMESH_SOURCE"]) / "tests" / "data" / "cogvideox"
 KINDS = ("sincos", "rotary", "v1_5")

@@ -7,7 +7,7 @@ import time
 import h5py
 import numpy
 
-from support import (ERROR, WARNING, Reference, Scratch, clip_file, command_of, finish, main,
+from support import (ERROR, LONG, WARNING, Reference, Scratch, clip_file, command_of, finish, main,
                      programs_of, run, send, start, trace_complete)
 
 STOPPED = 75
@@ -120,7 +120,7 @@ class TraceTest(Scratch):
 
     def test_killed(self):
         """A job of which all ranks are killed leaves what happened until a few seconds before."""
-        for mode in ("phased", "split"):
+        for mode in ("phased", "split") if LONG else ("split",):
             with self.subTest(mode=mode):
                 options = self.options(**LONG_JOB, trace__level="ops", parallel__mode=mode,
                                        output__if_exists="replace")

@@ -8,8 +8,8 @@ import signal
 import h5py
 
 from interrupted import Interrupted
-from support import (BACKEND, DATA, ERROR, WARNING, Reference, job_status, main, names_of_states,
-                     read_clip, run)
+from support import (BACKEND, DATA, ERROR, LONG, WARNING, Reference, job_status, main,
+                     names_of_states, only_long, read_clip, run)
 
 STOPPED = 75
 MACHINE = DATA.parents[2] / "inputs/machines/l40.cfg" if BACKEND else DATA.parent / "machine.cfg"
@@ -95,6 +95,7 @@ class TuneTest(Interrupted):
         self.assertEqual({step[1:] for step in steps},
                          {(clip, step) for clip in range(3) for step in range(STEPS)})
 
+    @only_long
     def test_fewer_steps_time_fewer_layouts(self):
         for steps, layouts in ((2 * TRIAL, 0), (2 * TRIAL + 1, 2), (3 * TRIAL, 2)):
             with self.subTest(steps=steps):
@@ -121,9 +122,10 @@ class TuneTest(Interrupted):
 
     def test_other_jobs(self):
         """Split mode; batches of unequal numbers of clips; steps that are not computed."""
-        for ranks, more in ((4, {"parallel__mode": "split"}), (2, {"sample__batch": 2}),
-                            (3, {"sample__cache": "every:2,from:1,to:99"}),
-                            (2, {"sample__cache": "every:9,from:1,to:99"})):
+        table = ((4, {"parallel__mode": "split"}), (2, {"sample__batch": 2}),
+                 (3, {"sample__cache": "every:2,from:1,to:99"}),
+                 (2, {"sample__cache": "every:9,from:1,to:99"}))
+        for ranks, more in table if LONG else table[:3:2]:
             with self.subTest(**more):
                 settings = {key: value for key, value in more.items() if "cache" in key}
                 lines = self.tuned(ranks, output__if_exists="replace", **more)
@@ -132,7 +134,7 @@ class TuneTest(Interrupted):
 
     def test_a_stop_between_two_layouts(self):
         size = {"sample__height": 96, "sample__width": 96}
-        for ranks, tune in ((2, {}), (4, {"tune": None})):
+        for ranks, tune in ((2, {}), (4, {"tune": None})) if LONG else ((2, {}),):
             with self.subTest(ranks=ranks):
                 shutil.rmtree(self.output, ignore_errors=True)
                 self.check_stopped(self.disturb(

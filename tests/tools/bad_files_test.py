@@ -23,7 +23,7 @@ import results_support
 from damages import (a_folder, a_table_that_is_missing, a_table_without_a_column, empty, foreign,
                      foreign_hdf5, frames_that_are_missing, half_written, newer, other_bits,
                      truncated)
-from tool_support import TOOLS, ToolTest
+from tool_support import LONG, TOOLS, ToolTest
 
 FILES = {"job": "job.h5", "clip": "clips/000001.h5", "trace": "trace.h5"}
 DAMAGES = {
@@ -101,7 +101,7 @@ class BadFiles(ToolTest):
 
     def test_damaged_files(self):
         cases = [(name, kind, damage) for name in self.tools for kind, damages in DAMAGES.items()
-                 for damage in (damages if kind in CALLS[name].reads else damages[:1])]
+                 for damage in (damages if kind in CALLS[name].reads else damages[:LONG])]
         cases = [(number, *case) for number, case in enumerate(cases)]
         with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
             outcomes = list(pool.map(self.damaged, cases))

@@ -8,6 +8,7 @@ import tempfile
 import unittest
 
 TOOLS = pathlib.Path(__file__).resolve().parents[2] / "tools"
+LONG = os.environ.get("REELMESH_LONG") == "1"  # all variants (tests/long)
 sys.path.insert(0, str(TOOLS))  # the package `results`
 
 

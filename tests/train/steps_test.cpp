@@ -1,11 +1,11 @@
 // Steps of training: ten are those of PyTorch, twenty have the same bits on every layout.
 #include "train/steps.hpp"
 
-#include <cstdlib>
 #include <set>
 
 #include "comm/together.hpp"
 #include "models/opensora/reference.hpp"
+#include "support/long.hpp"
 #include "support/ranks.hpp"
 #include "support/temp_folder.hpp"
 #include "train/reference.hpp"
@@ -417,19 +417,19 @@ void expect_same(const Trained& a, const Trained& b, const std::string& what) {
 }
 
 // The first rank trains alone; all ranks together get the same bits in every way: on three ranks in
-// float32 and on seven in bfloat16 ten or twenty steps of those in which tokens, replicas and their
-// sums are divided most, and a few of the others and of models that encode an image in each step;
-// on other numbers of ranks a few in float32. With REELMESH_LONG=1 three and seven ranks do both.
+// float32 ten or twenty steps of those in which tokens, replicas and their sums are divided most,
+// and a few of the others, of models that encode an image in each step and in bfloat16. In
+// tests/long three and seven ranks do all of them in both types, and other numbers of ranks a few
+// in float32.
 TEST_P(TrainingLayouts, HaveTheSameBits) {
   const StepsReference reference = reference_of(GetParam());
   const comm::Group& world = test::world();
   const comm::Group alone = world.split(world.rank() == 0 ? 0 : -1);
   const int n = world.size();
-  const bool is_long = std::getenv("REELMESH_LONG") != nullptr;
   for (const DType dtype : {DType::float32, DType::bfloat16}) {
-    const bool in_all_ways = (n == 3 && (is_long || dtype == DType::float32)) ||
-                             (n == 7 && (is_long || dtype == DType::bfloat16));
-    if (!in_all_ways && (dtype == DType::bfloat16 || n == 7)) continue;
+    const bool in_all_ways =
+        (n == 3 && (test::tests_are_long() || dtype == DType::float32)) || n == 7;
+    if (!in_all_ways && dtype == DType::bfloat16 && n != 3) continue;
     const auto same = [&](std::int64_t steps, const std::vector<Way>& ways) {
       Way way{.name = "alone", .dtype = dtype, .steps = steps};
       Trained one;

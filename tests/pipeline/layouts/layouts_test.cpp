@@ -10,6 +10,7 @@
 #include "layout/mesh/random_mesh.hpp"
 #include "pipeline/layouts/run_rows.hpp"
 #include "pipeline/layouts/toy_family.hpp"
+#include "support/long.hpp"
 #include "support/ranks.hpp"
 #include "weights/json.hpp"
 
@@ -127,8 +128,7 @@ class Layouts : public ::testing::Test {
 
 // For rows that test text encoding and denoising: no videos, unless REELMESH_LONG is set
 // (tests/long). Decoding takes nine tenths of the time of these jobs, and other rows test it.
-const std::string latents_only =
-    std::getenv("REELMESH_LONG") != nullptr ? "" : " --output.video no";
+const std::string latents_only = tests_are_long() ? "" : " --output.video no";
 
 TEST_F(Layouts, Rotary) {  // 4 x 7 x 3 tokens, 7 heads, 5 layers of text encoder
   const std::string json = write("map.json", R"({"shared": 1, "encoder.embed_tokens": 1,
@@ -328,7 +328,7 @@ TEST_F(Layouts, Cache) {
               {{3, phased, "3 ranks"}, {6, phased + mesh(2, 1, 3) + " --sample.batch 2", "cfg 2"}});
 }
 
-// A part of it that is quick on emulated GPUs.
+// A part of it.
 TEST_F(Layouts, CacheOfOneRow) {
   expect_same(cogvideox("sincos", 5) + " --sample.cache every:2",
               {{3, phased + frames, "[2:3, 0:7, 0:5]"}});
@@ -373,8 +373,9 @@ TEST_F(Layouts, ThirdFamily) {
               {{3, phased, "3 ranks"}, {7, split, "split"}});
 }
 
-// Random combinations of options that are valid together.
+// Random combinations of options that are valid together; in tools/test a third of them.
 std::vector<LayoutRow> rows_at_random(int count, unsigned seed) {
+  if (!tests_are_long()) count = (count + 2) / 3;
   Dice dice(seed);
   std::vector<LayoutRow> rows;
   while (int(rows.size()) < count) {
@@ -496,7 +497,6 @@ TEST_F(Layouts, InputsOfTheThirdFamily) {
   expect_same(job, rows);
 }
 
-// The only one of these tests that always runs on emulated GPUs; tests/long runs all.
 // Weights that are gathered from other ranks or fetched from the host.
 const std::string sharded = " --parallel.weights sharded", host = " --parallel.weights host";
 
@@ -532,6 +532,7 @@ TEST_F(Layouts, Weights) {
       {{3, sharded + " --device.memory-limit 3GiB,4GiB,9GiB", "sharded"}, {8, sharded, "sharded"}});
 }
 
+// The only one of these tests that always runs on emulated GPUs; tests/long runs all.
 TEST_F(Layouts, WeightsOfOneOfEachFamily) {
   expect_same(cogvideox("rotary", 3) + latents_only, {{1, host, "on the host: a rank keeps 0 B"},
                                                       {2, sharded, "sharded"},

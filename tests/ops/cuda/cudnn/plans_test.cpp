@@ -16,14 +16,10 @@
 #include "ops/cuda/convolution.hpp"
 #include "ops/cuda/fused_attention.hpp"
 #include "ops/cuda/plan_checks.hpp"
+#include "support/long.hpp"
 
 namespace reelmesh::gpu {
 namespace {
-
-bool all() {
-  const char* text = std::getenv("REELMESH_LONG");
-  return text != nullptr && std::string(text) == "1";
-}
 
 struct Gpu {
   const char* name;
@@ -62,7 +58,7 @@ struct Gpu {
 std::vector<Gpu> gpus() {
   const std::vector<Gpu> some{{"A100", 80, 108, 164, 32, 2048, 40, 80},
                               {"H100", 90, 132, 228, 32, 2048, 50, 80}};
-  if (!all()) return some;
+  if (!test::tests_are_long()) return some;
   std::vector<Gpu> every{{"T4", 75, 40, 65, 16, 1024, 4, 16},
                          {"L40", 89, 142, 100, 24, 1536, 96, 48},
                          {"B200", 100, 148, 228, 32, 2048, 126, 180},
@@ -105,10 +101,12 @@ TEST_F(CudnnPlans, ThereIsOneForEachConvolution) {
   const std::set<Convolved> convolved = convolutions();
   ASSERT_GT(convolved.size(), 20U);
   using Numbers = std::vector<std::int64_t>;
-  const Numbers frames = all() ? Numbers{1, 2, 3, 4, 5, 8, 9, 17, 20} : Numbers{1, 9};
+  const Numbers frames =
+      test::tests_are_long() ? Numbers{1, 2, 3, 4, 5, 8, 9, 17, 20} : Numbers{1, 9};
   using Types = std::vector<DType>;
-  const Types types =
-      all() ? Types{DType::float32, DType::bfloat16, DType::float16} : Types{DType::bfloat16};
+  const Types types = test::tests_are_long()
+                          ? Types{DType::float32, DType::bfloat16, DType::float16}
+                          : Types{DType::bfloat16};
   const auto padded = [](std::int64_t channels) { return (channels + 7) / 8 * 8; };
   for (const Gpu& gpu : gpus()) {
     const dnn::Target target(gpu.description());
@@ -147,18 +145,19 @@ TEST_F(CudnnPlans, ThereIsOneForEachAttention) {
                         {"CogVideoX1.5-5B, 81 frames of 768 x 1360", 1, 48, 64, 45106},
                         {"Open-Sora 1.2, within frames of 720 x 1280", 16, 16, 72, 3600},
                         {"Open-Sora 1.0, within frames of 512 x 512", 16, 16, 72, 1024}};
-  if (!all()) rows = {rows[1]};
+  if (!test::tests_are_long()) rows = {rows[1]};
   for (const Gpu& gpu : gpus()) {
     if (gpu.capability < 80) continue;  // own kernels
     const dnn::Target target(gpu.description());
     for (const DType dtype : {DType::bfloat16, DType::float16}) {
       for (const auto& [model, sequences, heads, channels, tokens] : rows) {
-        if (!all() && (dtype != DType::bfloat16 || gpu.capability != 90)) continue;
+        if (!test::tests_are_long() && (dtype != DType::bfloat16 || gpu.capability != 90)) continue;
         struct Share {
           std::int64_t heads, queries;
         };
         std::vector<Share> shares{{heads, tokens}, {1, 16}};
-        if (all()) shares.insert(shares.end(), {{heads / 4, tokens / 8}, {3, tokens / 2 + 1}});
+        if (test::tests_are_long())
+          shares.insert(shares.end(), {{heads / 4, tokens / 8}, {3, tokens / 2 + 1}});
         for (const Share& share : shares) {
           EXPECT_NO_THROW(check_attention_plan(target, {.dtype = dtype,
                                                         .sequences = sequences,

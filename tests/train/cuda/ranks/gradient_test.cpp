@@ -1,6 +1,7 @@
 // Gradients of LoRAs and of all parameters on devices: equal to PyTorch's, with the same bits as on
 // one rank.
 #include "support/gpu_ranks.hpp"
+#include "support/long.hpp"
 #include "train/gradient_case.hpp"
 #include "train/opensora_case.hpp"
 
@@ -16,10 +17,12 @@ class GradientsOnGpu : public RanksTest {
       if (const comm::Group alone = test::world().range(rank, 1); alone.member()) self = alone;
     }
   }
-  // Of these cases the ones for a transport: one is enough for another way of messages.
+  // Of these cases the ones for a transport: one is enough for another way of messages. In
+  // tests/long all.
   static std::vector<const char*> some(std::vector<const char*> cases) {
-    if (GetParam() == Transport::nccl) cases.resize(1);
-    return cases;
+    if (tests_are_long()) return cases;
+    if (GetParam() == Transport::nccl) return {cases.front()};
+    return {cases.begin() + 1, cases.end()};
   }
   CaseGradient alone(const GradientCase& c, DType dtype) const {
     return gradient_of(c, {.group = self, .device = device, .dtype = dtype, .parts = {1, 1, 1}});
@@ -61,6 +64,7 @@ TEST_P(GradientsOnGpu, HaveTheSameBitsIn16Bits) {
 }
 
 TEST_P(GradientsOnGpu, OfOpenSoraEqualItsCodeOnEveryLayout) {
+  if (GetParam() == Transport::nccl && !tests_are_long()) GTEST_SKIP() << "only in tests/long";
   const int ranks = world.size();
   const OpenSoraGradientCase noise("v1_0.first"), flow("v1_2.odd");
   const CaseGradient first = gradient_of(noise, {.group = self, .device = device});
