@@ -29,8 +29,9 @@ Table table(const char* name, const char* long_name, std::size_t row_bytes,
 // Where tensors are: rows and counters of the first come first.
 constexpr std::array<const char*, 2> memory_kinds{"host", "device"};
 
-// Types of members.
-const hid_t i4 = H5T_NATIVE_INT32, i8 = H5T_NATIVE_INT64, f8 = H5T_NATIVE_DOUBLE;
+// Types of members. Constants of other sources, also that of hdf5.cpp, may be set later than these.
+const hid_t i4 = (hdf5::initialize(), H5T_NATIVE_INT32), i8 = H5T_NATIVE_INT64,
+            f8 = H5T_NATIVE_DOUBLE;
 
 hdf5::Datatype direction_type() { return hdf5::enumeration({{"SEND", 0}, {"RECEIVE", 1}}); }
 
