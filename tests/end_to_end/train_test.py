@@ -173,7 +173,7 @@ class InterruptionTest(Training):
         self.check_trained(train__steps=1)
         shutil.rmtree(self.output)
         # Enough for some steps on a loaded machine; at a constant rate steps may be added later.
-        seconds = time.monotonic() - began + 0.3
+        seconds = 3 * (time.monotonic() - began) + 1
         outcome = self.train(2, max_time=f"{seconds}s", train__steps=100000, restart__every="none")
         step = self.saved_step()
         self.assertGreater(step, 0, outcome)
@@ -1010,7 +1010,6 @@ class ImageTest(Training):
         self.check_trained(3, output__if_exists="resume", parallel__replicas=1, **more)
         check(self.output, expected)
 
-    @only_long
     def test_lora(self):
         self.check_interrupted(values_of, self.check_same)
         frame = subprocess.run(["ffmpeg", "-v", "error", "-i", self.clips / "002.mkv", "-frames:v",
@@ -1021,6 +1020,7 @@ class ImageTest(Training):
         self.assertEqual(stored.shape, (64, 64, 3))
         self.assertEqual(stored.astype(numpy.uint8).tobytes(), frame)
 
+    @only_long
     def test_all_weights(self):
         self.check_interrupted(self.rows_and_weights, self.check_same_weights,
                                train__method="full", train__learning_rate=1e-4)

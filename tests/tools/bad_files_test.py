@@ -100,8 +100,11 @@ class BadFiles(ToolTest):
         return self.call(*words, tool=name), folder / "out" / FILES[kind]
 
     def test_damaged_files(self):
-        cases = [(name, kind, damage) for name in self.tools for kind, damages in DAMAGES.items()
-                 for damage in (damages if kind in CALLS[name].reads else damages[:LONG])]
+        # All tools share what reads files: in tools/test each damage goes to some of them.
+        cases = [(name, kind, damage) for i, name in enumerate(self.tools)
+                 for kind, damages in DAMAGES.items()
+                 for damage in (damages[:LONG] if kind not in CALLS[name].reads
+                                else damages if LONG else damages[i % 3::3])]
         cases = [(number, *case) for number, case in enumerate(cases)]
         with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
             outcomes = list(pool.map(self.damaged, cases))

@@ -3,6 +3,7 @@
 
 #include "layout/mesh/attend_case.hpp"
 #include "support/gpu_ranks.hpp"
+#include "support/long.hpp"
 
 namespace reelmesh::test {
 namespace {
@@ -25,6 +26,7 @@ TEST_P(AttendOnGpu, AnyMeshAndAnyCuts) {
 
 // With the kernels that take keys in parts, and with the fused one that needs all keys at once.
 TEST_P(AttendOnGpu, ManyKeys) {
+  if (GetParam() == Transport::mpi && !tests_are_long()) GTEST_SKIP() << "only in tests/long";
   const int ranks = world.size();
   struct By {
     DType dtype;

@@ -4,6 +4,7 @@
 #include "models/opensora/reference.hpp"
 #include "ops/cuda/convolution.hpp"
 #include "support/gpu_ranks.hpp"
+#include "support/long.hpp"
 #include "tensor/cuda/runtime.hpp"
 
 namespace reelmesh::test {
@@ -14,6 +15,7 @@ class MemoryOnGpu : public OnOwnDevice<testing::TestWithParam<DType>> {
   void SetUp() override {
     OnOwnDevice::SetUp();
     if (test::world().size() > 1) GTEST_SKIP() << "of a rank by itself: on a group of one";
+    if (GetParam() == DType::float32 && !tests_are_long()) GTEST_SKIP() << "only in tests/long";
   }
   Precision precision() const { return {GetParam(), GetParam(), true}; }
   Checkpoint open(const char* part, const char* stem) const {

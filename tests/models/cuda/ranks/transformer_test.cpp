@@ -6,6 +6,7 @@
 #include "layout/repeated_call.hpp"
 #include "models/reference.hpp"
 #include "support/gpu_ranks.hpp"
+#include "support/long.hpp"
 #include "support/random_tensor.hpp"
 
 namespace reelmesh::test {
@@ -93,6 +94,7 @@ Predictions predict(const Reference& reference, const CogVideoXTransformer& tran
 }
 
 TEST_P(ImageToVideoOnGpu, GivesTheReferenceOnEveryRankAndInEveryCall) {
+  if (GetParam() == Transport::mpi && !tests_are_long()) GTEST_SKIP() << "only in tests/long";
   for (const char* kind : {"i2v", "i2v_1_5"}) {
     const Reference reference(kind);
     const CogVideoXTransformer transformer(
