@@ -366,7 +366,10 @@ class TimesTest(PlanCase):
 
     def test_a_job_corrects_the_machine(self):
         options = self.tiny(device__machine=MACHINE, prompt__text=["one", "two", "three"])
-        out = self.make(options, 2)
+        # Beside other tests two ranks vary by more than is allowed below: what a correction divides
+        # by is the same for clips of one and of two ranks.
+        ranks = 2 if LONG else 1
+        out = self.make(options, ranks)
         corrected = self.folder / "corrected.cfg"
 
         def compared(machine, *own):
@@ -383,8 +386,8 @@ class TimesTest(PlanCase):
             with self.subTest(stage):
                 self.assertEqual(measured, before[stage][1])
                 self.assertAlmostEqual(predicted, measured, delta=0.05 * measured)
-        planned = self.planned(options | {"device.machine": corrected}, "--ranks", 2)["predicted"]
-        self.assertTrue(planned["measured"])
+        planned = self.planned(options | {"device.machine": corrected}, "--ranks", ranks)
+        self.assertTrue(planned["predicted"]["measured"])
         table = execute([PROGRAM, "plan", "--trace", out])  # by the machine of the job
         self.assertEqual(table.status, 0, table)
         self.assertIn("ratio", table.output)

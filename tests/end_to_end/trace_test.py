@@ -74,6 +74,13 @@ class TraceTest(Scratch):
     def start(self, options, ranks):
         return start(command_of(options, ranks), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
+    def steps(self, rank):
+        """Steps of the rank in the trace of a running job; 0 before there is one."""
+        if not (self.output / "trace.h5").exists():
+            return 0
+        spans = self.tables()["spans"]
+        return (spans["name"][spans["rank"] == rank] == b"denoise_step").sum()
+
     def wait_for(self, job, began, condition, timeout=60):
         while not condition():
             self.assertIsNone(job.poll(), "the job has ended already")
@@ -126,18 +133,10 @@ class TraceTest(Scratch):
                                        output__if_exists="replace")
                 began = time.monotonic()
                 job = self.start(options, 4)
-                trace = self.output / "trace.h5"
-
-                def steps(rank):
-                    if not trace.exists():
-                        return 0
-                    spans = self.tables()["spans"]
-                    return (spans["name"][spans["rank"] == rank] == b"denoise_step").sum()
-
                 denoises = 1  # a rank that denoises in both modes
-                self.wait_for(job, began, lambda: steps(denoises) > 3)
-                before = steps(denoises)
-                self.wait_for(job, began, lambda: steps(denoises) > before)  # is made again
+                self.wait_for(job, began, lambda: self.steps(denoises) > 3)
+                before = self.steps(denoises)
+                self.wait_for(job, began, lambda: self.steps(denoises) > before)  # is made again
                 with h5py.File(self.output / "job.h5") as file:
                     self.assertEqual(len(file["trace/ranks"]), 4)
                 send(signal.SIGKILL, programs_of(job.pid, 4))
@@ -150,9 +149,9 @@ class TraceTest(Scratch):
                 # In split mode the last rank has nothing to decode yet.
                 self.assertLessEqual({0, 1, 2} if mode == "split" else {0, 1, 2, 3},
                                      set(tables["spans"]["rank"]))
-                self.assertGreater(steps(denoises), before)
+                self.assertGreater(self.steps(denoises), before)
                 spans = tables["spans"][tables["spans"]["rank"] == denoises]
-                with h5py.File(trace) as file:
+                with h5py.File(self.output / "trace.h5") as file:
                     start = numpy.datetime64(file.attrs["start"].rstrip("Z"))
                     self.assertEqual(file.attrs["level"], "ops")
                 last = start + numpy.timedelta64(
@@ -170,7 +169,7 @@ class TraceTest(Scratch):
     def test_stopped(self):
         began = time.monotonic()
         job = self.start(self.options(**LONG_JOB), 3)
-        self.wait_for(job, began, (self.output / "trace.h5").exists)
+        self.wait_for(job, began, lambda: self.steps(1) > 3)
         self.assertFalse(trace_complete(self.output))
         job.send_signal(signal.SIGUSR1)
         self.assertEqual(finish(job, began, 60).status, STOPPED)
