@@ -43,8 +43,10 @@ std::string who() { return fmt::format("rank {} of {}", group.rank(), group.size
 class RankPrinter : public testing::EmptyTestEventListener {
   void OnTestPartResult(const testing::TestPartResult& result) override {
     if (!result.failed()) return;
-    std::cerr << who() << ": " << (result.file_name() ? result.file_name() : "?") << ":"
-              << result.line_number() << ": " << result.summary() << std::endl;
+    // In one piece, as other ranks print theirs at the same time.
+    const char* file = result.file_name() != nullptr ? result.file_name() : "?";
+    std::cerr << fmt::format("{}: {}:{}: {}\n", who(), file, result.line_number(),
+                             result.summary());
   }
 };
 
