@@ -169,7 +169,7 @@ void TorchGenerator::randn(std::int64_t count, const Consume& consume) {
   }
   if (rest == 0) return;
   skip(rest);
-  uniform(std::span(buffer).first(block));
+  uniform(std::span(buffer).first(box_muller_block));
   box_muller(buffer.data(), box_muller_block);
   hand_on(keep, box_muller_block);
 }
