@@ -18,7 +18,7 @@ namespace {
 
 // Of chunks with text or EXIF data, in all; larger ones are ignored.
 constexpr int max_chunk_bytes = 1 << 20, max_chunks = 64;
-constexpr png_alloc_size_t max_of_libpng = 64U << 20U;
+constexpr png_alloc_size_t max_png_allocation = 64U << 20U;
 // A byte of a zlib stream makes at most this many bytes.
 constexpr std::int64_t max_deflate_ratio = 1032;
 
@@ -62,7 +62,7 @@ class PngReader {
   static void on_warning(png_structp, png_const_charp) {}
   // libpng allocates the length that a chunk says before it reads the chunk.
   static png_voidp allocate(png_structp, png_alloc_size_t bytes) {
-    return bytes <= max_of_libpng ? std::malloc(bytes) : nullptr;
+    return bytes <= max_png_allocation ? std::malloc(bytes) : nullptr;
   }
   static void release(png_structp, png_voidp memory) { std::free(memory); }
   static void read(png_structp png, png_bytep to, std::size_t count) {

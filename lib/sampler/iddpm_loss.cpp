@@ -9,13 +9,15 @@ namespace {
 
 // The approximation of the normal distribution function that Open-Sora uses, and its derivative.
 constexpr double cubic = 0.044715;
-const double root_2_pi = std::sqrt(2 / std::numbers::pi);
+const double sqrt_2_over_pi = std::sqrt(2 / std::numbers::pi);
 
-double distribution(double x) { return 0.5 * (1 + std::tanh(root_2_pi * (x + cubic * x * x * x))); }
+double distribution(double x) {
+  return 0.5 * (1 + std::tanh(sqrt_2_over_pi * (x + cubic * x * x * x)));
+}
 
 double density(double x) {
-  const double t = std::tanh(root_2_pi * (x + cubic * x * x * x));
-  return 0.5 * (1 - t * t) * root_2_pi * (1 + 3 * cubic * x * x);
+  const double t = std::tanh(sqrt_2_over_pi * (x + cubic * x * x * x));
+  return 0.5 * (1 - t * t) * sqrt_2_over_pi * (1 + 3 * cubic * x * x);
 }
 
 struct Likelihood {

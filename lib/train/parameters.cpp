@@ -16,7 +16,7 @@
 namespace reelmesh::train {
 namespace {
 
-constexpr std::int64_t summed_of_task = std::int64_t{1} << 16;
+constexpr std::int64_t gradient_elements_of_task = std::int64_t{1} << 16;
 
 REELMESH_CLONES void add_elements(float* into, const float* from, std::int64_t count) {
   for (std::int64_t i = 0; i < count; ++i) into[i] += from[i];
@@ -151,9 +151,10 @@ Tensor Parameters::empty_gradient() const {
 
 void add_to(Tensor& sum, const Tensor& gradient) {
   if (sum.device().only_shapes) return;
-  ops::parallel_parts(sum.numel(), summed_of_task, [&](std::int64_t first, std::int64_t count) {
-    add_elements(sum.data<float>() + first, gradient.data<float>() + first, count);
-  });
+  ops::parallel_parts(
+      sum.numel(), gradient_elements_of_task, [&](std::int64_t first, std::int64_t count) {
+        add_elements(sum.data<float>() + first, gradient.data<float>() + first, count);
+      });
 }
 
 Tensor Parameters::part(const Tensor& gradient, std::size_t matrix) const {
@@ -172,12 +173,14 @@ void Parameters::add(std::size_t matrix, const Tensor& gradient) {
 
 double Parameters::gradient_norm_together(std::int64_t samples) const {
   // Scaled by a power of two, so that no square is out of range or lost in rounding.
-  const std::int64_t elements = size(), tasks = (elements + summed_of_task - 1) / summed_of_task;
+  const std::int64_t elements = size(),
+                     tasks = (elements + gradient_elements_of_task - 1) / gradient_elements_of_task;
   std::vector<float> largest_of(static_cast<std::size_t>(tasks));
-  ops::parallel_parts(elements, summed_of_task, [&](std::int64_t first, std::int64_t count) {
-    largest_of[static_cast<std::size_t>(first / summed_of_task)] =
-        largest_magnitude(gradients_.data<float>() + first, count);
-  });
+  ops::parallel_parts(elements, gradient_elements_of_task,
+                      [&](std::int64_t first, std::int64_t count) {
+                        largest_of[static_cast<std::size_t>(first / gradient_elements_of_task)] =
+                            largest_magnitude(gradients_.data<float>() + first, count);
+                      });
   float largest = 0;
   for (const float of_task : largest_of) largest = std::max(largest, of_task);
   const bool finite = std::isfinite(largest);
@@ -193,7 +196,7 @@ double Parameters::gradient_norm_together(std::int64_t samples) const {
     const Shape& own = own_box_of(matrix, group_.rank()).extent;
     const std::int64_t columns = own[1];
     if (columns == 0) continue;
-    const std::int64_t rows = std::max<std::int64_t>(1, summed_of_task / columns);
+    const std::int64_t rows = std::max<std::int64_t>(1, gradient_elements_of_task / columns);
     std::vector<ops::ExactSum> sums(static_cast<std::size_t>((own[0] + rows - 1) / rows));
     ops::parallel_for(std::ssize(sums), 1, [&](std::int64_t task) {
       const std::int64_t end = std::min((task + 1) * rows, own[0]);
@@ -224,12 +227,13 @@ void Parameters::update(std::int64_t step, double rate, double factor, std::int6
                 first_.span<float>(), second_.span<float>(),
                 {.step = step + 1, .rate = rate, .factor = factor / static_cast<double>(samples)},
                 settings_);
-  ops::parallel_parts(size(), summed_of_task, [&](std::int64_t first, std::int64_t count) {
-    std::fill_n(gradients_.data<float>() + first, count, 0.0F);
-    if (!settings_.ema) return;
-    move_towards(mean_.data<float>() + first, std::as_const(values_).data<float>() + first, count,
-                 static_cast<float>(1 - *settings_.ema));
-  });
+  ops::parallel_parts(
+      size(), gradient_elements_of_task, [&](std::int64_t first, std::int64_t count) {
+        std::fill_n(gradients_.data<float>() + first, count, 0.0F);
+        if (!settings_.ema) return;
+        move_towards(mean_.data<float>() + first, std::as_const(values_).data<float>() + first,
+                     count, static_cast<float>(1 - *settings_.ema));
+      });
 }
 
 std::vector<Tensor> Parameters::whole_together(const Tensor& parts, std::size_t first,

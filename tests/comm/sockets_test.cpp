@@ -9,10 +9,10 @@
 namespace reelmesh::comm {
 namespace {
 
-using Bytes100 = std::array<char, 100>;
+using SocketMessage = std::array<char, 100>;
 
-Bytes100 message(char c) {
-  Bytes100 m;
+SocketMessage message(char c) {
+  SocketMessage m;
   m.fill(c);
   return m;
 }
@@ -28,18 +28,18 @@ class Connection : public testing::Test {
     const Socket listener = listen_anywhere();
     ASSERT_TRUE(listener);
     EXPECT_FALSE(accept_one(listener));
-    client = Channel(connect_to("127.0.0.1", bound_port(listener), 5), sizeof(Bytes100));
+    client = Channel(connect_to("127.0.0.1", bound_port(listener), 5), sizeof(SocketMessage));
     ASSERT_TRUE(client.open());
     pollfd ready{listener.get(), POLLIN, 0};
     ASSERT_EQ(poll(&ready, 1, 5000), 1);
-    server = Channel(accept_one(listener), sizeof(Bytes100));
+    server = Channel(accept_one(listener), sizeof(SocketMessage));
     ASSERT_TRUE(server.open());
   }
   Channel client, server;
 };
 
 TEST_F(Connection, DeliversWholeMessagesInOrder) {
-  Bytes100 found;
+  SocketMessage found;
   EXPECT_FALSE(server.receive(&found));
   client.send(message('a').data());
   client.send(message('b').data());
@@ -56,7 +56,7 @@ TEST_F(Connection, DeliversWholeMessagesInOrder) {
 
 TEST_F(Connection, DropsMessagesThatAreNotReceivedButNoPartOfOne) {
   for (int i = 0; i < 200000; ++i) client.send(message(static_cast<char>('a' + i % 26)).data());
-  Bytes100 found;
+  SocketMessage found;
   int count = 0;
   for (int idle = 0; idle < 3;) {
     if (!server.receive(&found)) {
@@ -74,7 +74,7 @@ TEST_F(Connection, DropsMessagesThatAreNotReceivedButNoPartOfOne) {
 TEST_F(Connection, ClosesWithThePeer) {
   client.send(message('z').data());
   client.close();
-  Bytes100 found;
+  SocketMessage found;
   wait_readable(server);
   EXPECT_TRUE(server.receive(&found));
   EXPECT_EQ(found, message('z'));
@@ -85,7 +85,7 @@ TEST_F(Connection, ClosesWithThePeer) {
 
 TEST(Sockets, AChannelWithoutConnectionHasNoMessages) {
   Channel channel;
-  Bytes100 found;
+  SocketMessage found;
   EXPECT_FALSE(channel.receive(&found));
   channel.send(found.data());
 }

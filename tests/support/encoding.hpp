@@ -5,6 +5,7 @@
 #include "models/cogvideox/encoder.hpp"
 #include "support/data_folder.hpp"
 #include "support/random_tensor.hpp"
+#include "support/spread.hpp"
 
 namespace reelmesh::test {
 
@@ -60,16 +61,12 @@ struct Encoded {
 /// float32 [frame, channel, row, column].
 inline Encoded encoded(const GaussianEncoder& encoder, const Tensor& pixels, const Layout& latents,
                        const comm::Group& group, double scale, const Tensor& noise) {
-  const auto own_part = [&](const Tensor& whole, const Layout& layout) {
-    return relayout({whole, Layout::replicated(whole.shape(), group.size()), group}, layout);
-  };
   const auto assembled = [&](const Tensor& local, const Layout& layout) {
-    return relayout({local, layout, group}, Layout::replicated(layout.global(), group.size()))
-        .local;
+    return gathered({local, layout, group});
   };
   const std::int64_t channels = noise.shape(1);
   const Layout frames = encoder.frames_of(latents, pixels.shape(0));
-  const Sharded mine = own_part(pixels, frames.scaled(1, 8).scaled(2, 8).with_axis(3, 3));
+  const Sharded mine = spread(pixels, frames.scaled(1, 8).scaled(2, 8).with_axis(3, 3), group);
   const Layout moments = latents.with_axis(1, 2 * channels);
   const Layout samples = latents.with_axis(1, channels);
   Tensor local = Tensor::empty(own_box(moments, group).extent, DType::float32);
@@ -83,7 +80,7 @@ inline Encoded encoded(const GaussianEncoder& encoder, const Tensor& pixels, con
     }
   });
   const Tensor sample = encoder.sample(mine, latents, scale, [&](std::span<float> box) {
-    std::ranges::copy(own_part(noise, samples).local.span<float>(), box.begin());
+    std::ranges::copy(spread(noise, samples, group).local.span<float>(), box.begin());
   });
   const Encoder::Posterior posterior = encoder.posterior(mine, latents);
   return {assembled(local, moments), assembled(sample, samples), assembled(posterior.mean, samples),

@@ -99,12 +99,17 @@ class BadFiles(ToolTest):
         words = CALLS[name].arguments(self.good, folder / "out", folder / "to")
         return self.call(*words, tool=name), folder / "out" / FILES[kind]
 
+    def damages_for(self, name, kind):
+        """Those that a tool is tried with. All tools share what reads files, so in tools/test those
+        that read this kind take turns; in tests/long each has all, and others have one."""
+        readers = [tool for tool in self.tools if kind in CALLS[tool].reads]
+        if name not in readers:
+            return DAMAGES[kind][:1] if LONG else ()
+        return DAMAGES[kind] if LONG else DAMAGES[kind][readers.index(name)::len(readers)]
+
     def test_damaged_files(self):
-        # All tools share what reads files: in tools/test each damage goes to some of them.
-        cases = [(name, kind, damage) for i, name in enumerate(self.tools)
-                 for kind, damages in DAMAGES.items()
-                 for damage in (damages[:LONG] if kind not in CALLS[name].reads
-                                else damages if LONG else damages[i % 3::3])]
+        cases = [(name, kind, damage) for name in self.tools for kind in DAMAGES
+                 for damage in self.damages_for(name, kind)]
         cases = [(number, *case) for number, case in enumerate(cases)]
         with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
             outcomes = list(pool.map(self.damaged, cases))

@@ -5,6 +5,7 @@
 #include "models/decode_layouts.hpp"
 #include "models/reference.hpp"
 #include "random_cuts.hpp"
+#include "support/spread.hpp"
 
 namespace reelmesh {
 namespace {
@@ -16,13 +17,10 @@ using reelmesh::test::same_bits;
 // pixels: layout of the latents' [row, column].
 Tensor decoded(const CogVideoXDecoder& decoder, const Tensor& latents, const Layout& pixels,
                const comm::Group& group) {
-  const Layout all = Layout::replicated(latents.shape(), group.size());
   const Layout frames = pixels.with_axis(0, decoded_frames(latents.shape(0)));
   const DecodeLayout layout{pixels.with_axis(0, latents.shape(0)), frames, frames};
-  const Sharded part =
-      relayout({latents, all, group}, layout.latents.with_axis(1, latents.shape(1)));
-  const Sharded video = decoder.pixels(part, layout).pixels;
-  return relayout(video, Layout::replicated(video.layout.global(), group.size())).local;
+  const Sharded part = test::spread(latents, layout.latents.with_axis(1, latents.shape(1)), group);
+  return test::gathered(decoder.pixels(part, layout).pixels);
 }
 
 class Decoder : public ::testing::TestWithParam<DType> {};

@@ -340,7 +340,7 @@ TEST_F(Layouts, Cache) {
               {{3, phased, "3 ranks"}, {6, phased + mesh(2, 1, 3) + " --sample.batch 2", "cfg 2"}});
 }
 
-// A part of it.
+// Every second step of another model.
 TEST_F(Layouts, CacheOfOneRow) {
   expect_same(cogvideox("sincos", 5) + " --sample.cache every:2",
               {{3, phased + frames, "[2:3, 0:7, 0:5]"}});

@@ -5,6 +5,7 @@
 #include "support/gpu_ranks.hpp"
 #include "support/numbered.hpp"
 #include "support/random_tensor.hpp"
+#include "support/spread.hpp"
 
 namespace reelmesh::test {
 namespace {
@@ -20,7 +21,7 @@ class RelayoutOnGpu : public RanksTest {
         << to_string(x.layout) << " to " << to_string(to);
   }
   Sharded own_part(const Tensor& whole, const Layout& layout) const {
-    return relayout({whole, Layout::replicated(whole.shape(), world.size()), world}, layout);
+    return spread(whole, layout, world);
   }
 };
 INSTANTIATE_TEST_SUITE_P(By, RelayoutOnGpu, transports, transport_name);
