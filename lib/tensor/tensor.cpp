@@ -109,6 +109,10 @@ Tensor Tensor::to(DType dtype) const {
   return out;
 }
 
+void Tensor::misread(DType dtype) const {
+  fail(Status::internal, "tensor of {} read as {}", name_of(dtype_), name_of(dtype));
+}
+
 void Tensor::misplaced(Device device) const {
   fail(Status::internal, "tensor {} on {} used on {}", to_string(shape_),
        reelmesh::to_string(device_), reelmesh::to_string(device));

@@ -101,11 +101,12 @@ class Tensor {
 
  private:
   void check_type(DType dtype) const {
-    expect(dtype == dtype_, "tensor of {} read as {}", name_of(dtype_), name_of(dtype));
+    if (dtype_ != dtype) misread(dtype);
   }
   void check_device(Device device) const {
     if (device_ != device && numel_ > 0) misplaced(device);
   }
+  [[noreturn]] void misread(DType dtype) const;
   [[noreturn]] void misplaced(Device device) const;
 
   std::shared_ptr<const void> owner_;
