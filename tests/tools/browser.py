@@ -31,7 +31,8 @@ class Browser:
                  "--disable-extensions", "--disable-background-networking", "--hide-scrollbars",
                  f"--user-data-dir={self._profile}", "--remote-debugging-pipe", "about:blank"]
         # Moved away first, as one of them may be 3 or 4 itself.
-        shell = 'exec 8<&"$0" 9>&"$1"; shift; exec 3<&8 4>&9 8<&- 9>&-; exec "$@"'
+        shell = ('exec {in}<&"$0" {out}>&"$1"; shift; exec 3<&"$in" 4>&"$out" {in}<&- {out}>&-; '
+                 'exec "$@"')
         self._process = subprocess.Popen(
             ["bash", "-c", shell, str(commands), str(answers), *words],
             pass_fds=(commands, answers), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
