@@ -17,18 +17,18 @@ namespace {
 constexpr std::size_t indent = 2;           // spaces before a name
 constexpr std::size_t max_name_width = 26;  // longer names get a separate line
 
-// Words of a text; "[default: 42]" counts as one.
-std::vector<std::string> split_words(const std::string& text) {
+// Words of a text; "[default: 42]" counts as one, unless it is longer than a line.
+std::vector<std::string> split_words(const std::string& text, std::size_t width) {
   std::vector<std::string> words;
   std::istringstream parts(text);
-  bool bracket = false;
   for (std::string part; parts >> part;) {
-    if (bracket) {
+    const std::string& last = words.empty() ? part : words.back();
+    const bool in_bracket = last.starts_with('[') && last.find(']') == std::string::npos;
+    if (in_bracket && !words.empty() && last.size() + 1 + part.size() <= width) {
       words.back() += ' ' + part;
     } else {
       words.push_back(part);
     }
-    bracket = (bracket || part.starts_with('[')) && !part.ends_with(']');
   }
   return words;
 }
@@ -36,7 +36,7 @@ std::vector<std::string> split_words(const std::string& text) {
 // Lines of at most `width` characters; a longer word gets a separate line.
 std::vector<std::string> wrap(const std::string& text, std::size_t width) {
   std::vector<std::string> lines(1);
-  for (const std::string& word : split_words(text)) {
+  for (const std::string& word : split_words(text, width)) {
     std::string& line = lines.back();
     if (line.empty()) {
       line = word;

@@ -21,12 +21,27 @@ TEST(Help, AlignsDescriptionsAndWrapsThem) {
             "\n"
             "Second\n"
             "  --other    five\n"
-            "             [default: six seven]\n");
+            "             [default:\n"
+            "             six\n"
+            "             seven]\n");
 }
 
 TEST(Help, FillsWideTerminals) {
   EXPECT_THAT(format_help(sections, {.columns = 80, .bold_titles = false}),
               HasSubstr("  --other    five [default: six seven]\n"));
+}
+
+TEST(Help, WrapsAfterADefaultAndWithinALongOne) {
+  const std::vector<HelpSection> with_defaults{
+      {"Title",
+       {{"--a", "one [default: 2]. three four five"}, {"--b", "[default: one two three]"}}}};
+  EXPECT_EQ(format_help(with_defaults, {.columns = 22, .bold_titles = false}),
+            "Title\n"
+            "  --a  one\n"
+            "       [default: 2].\n"
+            "       three four five\n"
+            "  --b  [default: one\n"
+            "       two three]\n");
 }
 
 TEST(Help, WritesTitlesInBoldOnTerminals) {
