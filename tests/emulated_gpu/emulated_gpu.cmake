@@ -1,13 +1,16 @@
-# The emulated GPU: the folders of lib/ that depend on devices are compiled as with CUDA, but
-# against our own runtime in place of CUDA's, and kernels run on the host (lib/ops/cuda/README.md).
-# Its tests run in every build. The other folders of lib/ are linked as built for the program.
-set(rooms_with_devices tensor ops comm layout sampler)
-set(rooms_without_devices train pipeline job store plan models media weights text base)  # in link order
-set(emulated_lib "")
-foreach(room ${rooms_with_devices})
-  file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/lib/${room}/*.cpp)
-  list(APPEND emulated_lib ${sources})
-endforeach()
+# The emulated GPU: the CUDA backend is compiled against our own runtime in place of CUDA's, and
+# kernels run on the host (lib/ops/cuda/README.md); in builds without CUDA, sources that call the
+# backend are compiled again with these calls (reelmesh_room in CMakeLists.txt). Its tests run in
+# every build. The other sources of lib/ are linked as built for the program.
+set(rooms_with_devices layout sampler ops comm tensor)
+set(rooms_without_devices train pipeline job store plan models media weights text)  # in link order
+file(GLOB emulated_lib CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/lib/*/cuda/*.cpp)
+if(NOT REELMESH_WITH_CUDA)
+  foreach(room ${rooms_with_devices})
+    get_target_property(callers reelmesh_${room}_device SOURCES)
+    list(APPEND emulated_lib ${callers})
+  endforeach()
+endif()
 file(GLOB kernels CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/lib/*/cuda/*.cu)
 list(REMOVE_ITEM emulated_lib
      ${CMAKE_SOURCE_DIR}/lib/ops/cuda/dnn.cpp ${CMAKE_SOURCE_DIR}/lib/ops/cuda/convolve.cpp
@@ -30,13 +33,16 @@ target_link_libraries(reelmesh_devices_emulated PUBLIC
 target_precompile_headers(reelmesh_devices_emulated REUSE_FROM reelmesh_headers)
 
 # All of lib/. Archives are named as files: linking the targets would also pull in their
-# dependencies, the folders compiled for real devices.
+# dependencies, the CUDA backend for real devices.
 add_library(reelmesh_with_emulated_gpu INTERFACE)
 foreach(room ${rooms_without_devices})
   target_link_libraries(reelmesh_with_emulated_gpu INTERFACE $<TARGET_FILE:reelmesh_${room}>)
 endforeach()
-target_link_libraries(reelmesh_with_emulated_gpu INTERFACE reelmesh_devices_emulated
-  reelmesh_text nlohmann_json::nlohmann_json hdf5_parallel PkgConfig::png PkgConfig::jpeg)
+list(TRANSFORM rooms_with_devices REPLACE "(.+)" "$<TARGET_FILE:reelmesh_\\1>" OUTPUT_VARIABLE archives)
+list(JOIN archives "," archives)
+target_link_libraries(reelmesh_with_emulated_gpu INTERFACE
+  "$<LINK_GROUP:RESCAN,reelmesh_devices_emulated,${archives}>"
+  PkgConfig::sentencepiece nlohmann_json::nlohmann_json hdf5_parallel PkgConfig::png PkgConfig::jpeg)
 
 # The program on emulated GPUs. main.cpp and program.cpp are compiled again, as the latter reports
 # what the program was built with.

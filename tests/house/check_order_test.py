@@ -26,6 +26,12 @@ class Order(unittest.TestCase):
         self.assertEqual(lines("lib/store/a.cpp", "#include <libavutil/opt.h>\n#include <png.h>"),
                          [1, 2])
 
+    def test_headers_do_not_depend_on_the_backend(self):
+        text = '#include "tensor/dispatch.hpp"\n  if constexpr (cuda_built) f();  // a\n// cuda_built'
+        self.assertEqual(lines("lib/ops/a.cpp", text), [])
+        self.assertEqual(lines("lib/ops/a.hpp", text), [1, 2])
+        self.assertEqual(lines("lib/plan/a.cpp", text), [1, 2])
+
     def test_models_know_no_ranks(self):
         self.assertEqual(lines("lib/models/a.cpp", '#include "comm/group.hpp"'), [1])
         self.assertEqual(lines("lib/models/a.cpp", "#if X\n  f(x.group.rank());\n  // MPI_Send"), [1, 2])
