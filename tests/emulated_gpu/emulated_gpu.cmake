@@ -132,8 +132,8 @@ emulated_gpu_ranks(shared_nccl 3 REELMESH_EMULATED_GPUS=1 NCCL_MULTI_RANK_GPU_EN
 emulated_gpu_ranks(shared_nccl_all 3 REELMESH_EMULATED_GPUS=1 NCCL_MULTI_RANK_GPU_ENABLE=1)
 
 # tests/long runs the GPU benchmark at tiny sizes to check that it works; its times mean nothing.
-add_executable(bench_emulated_gpu bench/gpu.cpp bench/gpu_engines.cpp bench/gpu_layers.cpp
-               bench/gpu_products.cpp)
+add_executable(bench_emulated_gpu EXCLUDE_FROM_ALL bench/gpu.cpp bench/gpu_engines.cpp
+               bench/gpu_layers.cpp bench/gpu_products.cpp)
 target_link_libraries(bench_emulated_gpu PRIVATE reelmesh_with_emulated_gpu)
 add_test(NAME bench_gpu_all CONFIGURATIONS Long COMMAND bench_emulated_gpu --tiny)
 set_tests_properties(bench_gpu_all PROPERTIES TIMEOUT 300 LABELS unit
