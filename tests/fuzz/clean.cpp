@@ -5,7 +5,7 @@
 
 using namespace reelmesh;
 
-extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+FUZZ_TARGET(clean) {
   fuzz::refusals_allowed([&] { clean_caption(fuzz::as_text(data, size)); });
   return 0;
 }

@@ -7,7 +7,7 @@
 
 using namespace reelmesh;
 
-extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+FUZZ_TARGET(clip) {
   static const std::filesystem::path path = fuzz::make_folder() / "000000.h5";
   static const ClipRecord record = fuzz::corpus_clip();
   static const ClipShapes shapes = fuzz::corpus_clip_shapes();

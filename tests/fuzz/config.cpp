@@ -76,7 +76,7 @@ void read_schedulers() {
 
 }  // namespace
 
-extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+FUZZ_TARGET(config) {
   const std::string_view text = fuzz::as_text(data, size);
   fuzz::refusals_allowed([&] { read_parts(Config::parse(text, "config.json")); });
   fuzz::write_file(own_folder() / "scheduler_config.json", text);

@@ -8,7 +8,7 @@
 
 using namespace reelmesh;
 
-extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+FUZZ_TARGET(data) {
   static const std::filesystem::path folder = fuzz::make_folder();
   const std::string_view text = fuzz::as_text(data, size);
   DataSettings settings;

@@ -5,7 +5,7 @@
 
 using namespace reelmesh;
 
-extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+FUZZ_TARGET(device_map) {
   const std::string text(fuzz::as_text(data, size));
   fuzz::refusals_allowed([&] { device_map_from_json(text, "map.json", 24, 4).stages(); });
   fuzz::refusals_allowed([&] { parse_device_map(text, 24, 4).stages(); });

@@ -1,6 +1,6 @@
 #pragma once
-// Shared by the fuzz targets. A target is a file tests/fuzz/NAME.cpp with LLVMFuzzerTestOneInput,
-// and a folder tests/fuzz/corpus/NAME with inputs; CMakeLists.txt finds both.
+// Shared by the fuzz targets. A target is a file tests/fuzz/NAME.cpp with FUZZ_TARGET(NAME), and a
+// folder tests/fuzz/corpus/NAME with inputs; CMakeLists.txt finds both.
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
@@ -11,7 +11,14 @@
 
 #include "base/error.hpp"
 
-extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size);
+/// Begins the function of a target, FUZZ_TARGET(NAME) { … return 0; }, whose input is `size` bytes
+/// at `data`: libFuzzer's entry point, or fuzz_NAME, as test_fuzz runs all targets in one program.
+#ifdef REELMESH_LIBFUZZER
+#define FUZZ_TARGET(name) \
+  extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size)
+#else
+#define FUZZ_TARGET(name) int fuzz_##name(const std::uint8_t* data, std::size_t size)
+#endif
 
 namespace reelmesh::fuzz {
 

@@ -5,7 +5,7 @@
 
 using namespace reelmesh;
 
-extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+FUZZ_TARGET(image) {
   static const std::filesystem::path path = fuzz::make_folder() / "image";
   fuzz::write_file(path, fuzz::as_text(data, size));
   fuzz::refusals_allowed([&] { media::image_size(path, "image"); });

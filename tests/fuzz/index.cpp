@@ -27,7 +27,7 @@ std::filesystem::path folder_with_weights() {
 
 }  // namespace
 
-extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+FUZZ_TARGET(index) {
   static const std::filesystem::path folder = folder_with_weights();
   static const ExpectedShapes expected{{"a", {2}}, {"b", {1}}, {"c", {1, 3}}};
   fuzz::write_file(folder / "model.safetensors.index.json", fuzz::as_text(data, size));

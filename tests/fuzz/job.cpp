@@ -8,7 +8,7 @@
 
 using namespace reelmesh;
 
-extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+FUZZ_TARGET(job) {
   static const std::filesystem::path path = fuzz::make_folder() / "job.h5";
   static const std::array<const char*, 5> words{"run", "--from", path.c_str(), "--output.path",
                                                 "again"};

@@ -10,7 +10,7 @@ using namespace reelmesh;
 namespace {
 
 // Relative paths in job files refer to this folder, which has no other files.
-std::filesystem::path own_folder() {
+std::filesystem::path empty_current_folder() {
   std::filesystem::path folder = fuzz::make_folder();
   std::filesystem::current_path(folder);
   return folder;
@@ -18,8 +18,8 @@ std::filesystem::path own_folder() {
 
 }  // namespace
 
-extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  static const std::string path = own_folder() / "job.cfg";
+FUZZ_TARGET(job_file) {
+  static const std::string path = empty_current_folder() / "job.cfg";
   fuzz::write_file(path, fuzz::as_text(data, size));
   const std::array arguments{"run", "--config", path.c_str()};
   fuzz::refusals_allowed([&] {

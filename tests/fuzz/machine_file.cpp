@@ -19,7 +19,7 @@ MachineTimes read(const std::filesystem::path& file, std::string_view text) {
 
 }  // namespace
 
-extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+FUZZ_TARGET(machine_file) {
   static const std::filesystem::path file = fuzz::make_folder() / "machine.cfg";
   fuzz::refusals_allowed([&] {
     const MachineTimes machine = read(file, fuzz::as_text(data, size));

@@ -5,7 +5,7 @@
 
 using namespace reelmesh;
 
-extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+FUZZ_TARGET(prompts) {
   static const std::filesystem::path folder = fuzz::make_folder();
   for (const char* name : {"prompts.txt", "prompts.jsonl"}) {
     fuzz::write_file(folder / name, fuzz::as_text(data, size));

@@ -7,7 +7,7 @@
 
 using namespace reelmesh;
 
-extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+FUZZ_TARGET(restart) {
   static const std::filesystem::path folder = fuzz::make_folder();
   static const ClipRecord record = [] {
     std::filesystem::create_directories(folder / "restart");

@@ -4,7 +4,7 @@
 
 using namespace reelmesh;
 
-extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+FUZZ_TARGET(safetensors) {
   static const std::filesystem::path path = fuzz::make_folder() / "model.safetensors";
   fuzz::write_file(path, fuzz::as_text(data, size));
   fuzz::refusals_allowed([&] {

@@ -5,7 +5,7 @@
 
 using namespace reelmesh;
 
-extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+FUZZ_TARGET(sample) {
   static const std::filesystem::path folder = fuzz::make_folder();
   static const Shape latents{2, 2, 3, 4}, embeds{3, 4};
   static const CachedSample sample{sample_path(folder, 0),

@@ -4,7 +4,7 @@
 
 using namespace reelmesh;
 
-extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+FUZZ_TARGET(tokenize) {
   static const Tokenizer tokenizer =
       Tokenizer::open(std::filesystem::path(REELMESH_TEST_DATA) / "opensora/v1_0/tokenizer");
   for (const std::int64_t length : {1, 16, 1024}) {

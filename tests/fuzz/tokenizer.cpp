@@ -4,7 +4,7 @@
 
 using namespace reelmesh;
 
-extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+FUZZ_TARGET(tokenizer) {
   static const std::filesystem::path folder = fuzz::make_folder();
   fuzz::write_file(folder / "spiece.model", fuzz::as_text(data, size));
   fuzz::refusals_allowed([&] {

@@ -16,7 +16,7 @@ std::filesystem::path folder_with_model() {
 
 }  // namespace
 
-extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+FUZZ_TARGET(tokenizer_config) {
   static const std::filesystem::path folder = folder_with_model();
   fuzz::write_file(folder / "tokenizer_config.json", fuzz::as_text(data, size));
   fuzz::refusals_allowed([&] { Tokenizer::open(folder).encode("a <extra_id_7> circle", 12); });

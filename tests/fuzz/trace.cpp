@@ -6,7 +6,7 @@
 
 using namespace reelmesh;
 
-extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+FUZZ_TARGET(trace) {
   static const std::filesystem::path path = fuzz::make_folder() / "trace.h5";
   fuzz::write_file(path, fuzz::as_text(data, size));
   fuzz::refusals_allowed([] { read_trace(path, [](const SavedSpan&) {}); });
