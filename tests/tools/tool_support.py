@@ -1,15 +1,43 @@
 """Runs the tools reelmesh-* in a temporary folder."""
+import contextlib
+import multiprocessing
+import multiprocessing.forkserver
 import os
 import pathlib
+import pkgutil
+import runpy
 import shutil
 import subprocess
 import sys
 import tempfile
 import unittest
+from unittest import mock
 
 TOOLS = pathlib.Path(__file__).resolve().parents[2] / "tools"
 LONG = os.environ.get("REELMESH_LONG") == "1"  # all variants (tests/long)
 sys.path.insert(0, str(TOOLS))  # the package `results`
+
+# Tools run in children of a process that has imported what they use: most take less time than that.
+_children = multiprocessing.get_context("forkserver")
+
+
+def _start_server():
+    import results
+    _children.set_forkserver_preload(
+        ["h5py", "numpy", "PIL.Image", "matplotlib.backends.backend_agg", "matplotlib.figure"]
+        + [found.name for found in pkgutil.walk_packages(results.__path__, "results.")])
+    with mock.patch.dict(os.environ, {"PYTHONPATH": str(TOOLS)}):
+        multiprocessing.forkserver.ensure_running()
+
+
+def _run(words, environment, streams):
+    """In the child: a tool as the interpreter would run it."""
+    for descriptor, path in enumerate(streams, start=1):
+        os.dup2(os.open(path, os.O_WRONLY), descriptor)
+    os.environ.clear()
+    os.environ.update(environment)
+    sys.argv = words
+    runpy.run_path(words[0], run_name="__main__")
 
 
 class ToolTest(unittest.TestCase):
@@ -21,9 +49,21 @@ class ToolTest(unittest.TestCase):
         self.addCleanup(shutil.rmtree, self.folder)
 
     def call(self, *arguments, tool=None, environment=None, text=True):
-        words = [sys.executable, "-B", TOOLS / (tool or self.tool), *arguments]
-        return subprocess.run([str(word) for word in words], text=text, capture_output=True,
-                              env={**os.environ, **(environment or {})}, timeout=120)
+        words = [str(word) for word in (TOOLS / (tool or self.tool), *arguments)]
+        _start_server()
+        with contextlib.ExitStack() as stack:
+            files = [stack.enter_context(tempfile.NamedTemporaryFile()) for _ in range(2)]
+            child = _children.Process(target=_run, args=(
+                words, {**os.environ, **(environment or {})}, [file.name for file in files]))
+            child.start()
+            child.join(120)
+            if child.is_alive():
+                child.kill()
+                raise subprocess.TimeoutExpired(words, 120)
+            said = [file.read() for file in files]
+        if text:
+            said = [each.decode() for each in said]
+        return subprocess.CompletedProcess(words, child.exitcode, *said)
 
     def expect(self, status, *arguments, **options):
         """Standard output of a call that has this status and nothing on stderr."""

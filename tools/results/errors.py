@@ -10,11 +10,15 @@ import sys
 
 DEBIAN = {"numpy": "python3-numpy", "h5py": "python3-h5py", "PIL": "python3-pil",
           "matplotlib": "python3-matplotlib"}
-TOOL = pathlib.Path(sys.argv[0]).name
+
+
+def tool():
+    """The name of the tool that runs."""
+    return pathlib.Path(sys.argv[0]).name
 
 
 def say(message):
-    print(f"{TOOL}: error: " + " ".join(str(message).split()), file=sys.stderr)
+    print(f"{tool()}: error: " + " ".join(str(message).split()), file=sys.stderr)
 
 
 def fail(status, message):
@@ -26,7 +30,7 @@ class Parser(argparse.ArgumentParser):
     """Options; a wrong one ends the tool with status 64."""
 
     def __init__(self, description):
-        super().__init__(prog=TOOL, description=description,
+        super().__init__(prog=tool(), description=description,
                          formatter_class=argparse.RawDescriptionHelpFormatter)
 
     def error(self, message):
