@@ -61,7 +61,7 @@ target_link_libraries(reelmesh_emulated_test INTERFACE
   $<TARGET_FILE:reelmesh_options> reelmesh_with_emulated_gpu Boost::program_options GTest::gtest
   GTest::gmock)
 target_include_directories(reelmesh_emulated_test INTERFACE ${CMAKE_SOURCE_DIR}/app)
-target_compile_options(reelmesh_emulated_test INTERFACE $<$<CONFIG:Release>:-O1>)
+target_compile_options(reelmesh_emulated_test INTERFACE $<$<CONFIG:Release>:-Og>)
 target_compile_definitions(reelmesh_emulated_test INTERFACE
   REELMESH_TEST_DATA="${CMAKE_CURRENT_SOURCE_DIR}/data" REELMESH_SOURCE="${CMAKE_SOURCE_DIR}")
 add_library(reelmesh_emulated_mpi_main STATIC support/mpi_main.cpp)
