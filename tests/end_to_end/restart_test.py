@@ -25,7 +25,7 @@ __attribute__((destructor)) static void stop(void) {
   if (rank && stopped && strcmp(rank, stopped) == 0) raise(SIGSTOP);
 }
 """
-STEPS = 40 if BACKEND else 100  # emulated GPUs are slow
+STEPS = 40
 
 
 class RestartTest(Interrupted):

@@ -123,6 +123,11 @@ class Training(Interrupted):
 
 class InterruptionTest(Training):
     expected = None  # values of an undisturbed training on one rank
+    own_cache = False  # otherwise all tests share the samples that the first one encodes
+
+    def options(self, **more):
+        shared = {} if self.own_cache else {"data__cache": self.shared / "cache"}
+        return super().options(**shared | more)
 
     def setUp(self):
         super().setUp()
@@ -200,6 +205,7 @@ class InterruptionTest(Training):
     def test_validation(self):
         """It changes nothing of the training, and is the same after a stop and a kill, and on other
         ranks."""
+        self.own_cache = True
         own = self.folder / "validation.csv"
         with open(own, "w", newline="") as file:
             csv.writer(file).writerows([("video", "prompt")] + [
@@ -244,6 +250,7 @@ class InterruptionTest(Training):
         self.assertNotEqual(list(rows["validation_loss"][0]), list(losses[-1]))
 
     def test_stops_and_is_killed_while_samples_are_encoded(self):
+        self.own_cache = True
         outcome = self.disturb(1, lambda job, ranks: job.send_signal(signal.SIGTERM),
                                self.options(), lambda: len(self.encoded()) >= 2)
         first = state_of(self.output / "cache")

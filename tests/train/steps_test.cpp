@@ -421,6 +421,9 @@ void expect_same(const Trained& a, const Trained& b, const std::string& what) {
 // of the others, of models that encode an image in each step and in bfloat16. In tests/long three
 // and seven ranks do all of them in both types, and other numbers of ranks a few in float32.
 TEST_P(TrainingLayouts, HaveTheSameBits) {
+  for (const char* name : {"rotary", "all.rotary", "all.v1_5"}) {
+    if (GetParam() == name && !test::tests_are_long()) GTEST_SKIP() << "only in tests/long";
+  }
   const StepsReference reference = reference_of(GetParam());
   const comm::Group& world = test::world();
   const comm::Group alone = world.split(world.rank() == 0 ? 0 : -1);

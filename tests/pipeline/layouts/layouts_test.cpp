@@ -184,13 +184,13 @@ TEST_F(Layouts, Rotary) {  // 4 x 7 x 3 tokens, 7 heads, 5 layers of text encode
 
 TEST_F(Layouts, Sincos) {  // 3 x 7 x 5 tokens, 5 heads
   expect_same(cogvideox("sincos") + dynamic("sincos"),
-              {{2, phased + " --parallel.text 1 --parallel.decode 1", "decode: rank 0"},
-               {3, phased + height, "[0:3, 5:7, 0:5]"},
-               {4, split + frames, "denoise: ranks 1-2"},
-               {5, phased + " --parallel.ulysses 3 --parallel.decode 5", "denoise: ranks 0-2"},
-               {7, phased + frames, "decode: ranks 0-6"},  // more ranks than frames and heads
-               {7, phased + frames + " --parallel.ring 7", "ring 7 x ulysses 1"},
-               {6, phased + mesh(2, 3, 1), "cfg 2 x ring 3 x ulysses 1"}});
+              some({{3, phased + height, "[0:3, 5:7, 0:5]"},
+                    {2, phased + " --parallel.text 1 --parallel.decode 1", "decode: rank 0"},
+                    {5, phased + " --parallel.ulysses 3 --parallel.decode 5", "denoise: ranks 0-2"},
+                    {4, split + frames, "denoise: ranks 1-2"},
+                    {7, phased + frames, "decode: ranks 0-6"},  // more ranks than frames and heads
+                    {6, phased + mesh(2, 3, 1), "cfg 2 x ring 3 x ulysses 1"},
+                    {7, phased + frames + " --parallel.ring 7", "ring 7 x ulysses 1"}}));
 }
 
 TEST_F(Layouts, V1_5) {  // 3 x 5 x 3 tokens of two frames, one padded; 3 heads
@@ -506,7 +506,7 @@ TEST_F(Layouts, InputsOfTheThirdFamily) {
   std::string job = model;
   job.replace(file, job.find(' ', file) - file, write("inputs.jsonl", lines).string());
   std::vector<LayoutRow> rows = rows_of_toy();
-  for (const LayoutRow& row : rows_at_random(24, 2029)) rows.push_back(row);
+  for (const LayoutRow& row : rows_at_random(tests_are_long() ? 24 : 8, 2029)) rows.push_back(row);
   expect_same(job, rows);
 }
 
