@@ -83,17 +83,17 @@ reelmesh_emulated_test(test_emulated_gpu_ranks reelmesh_emulated_mpi_main ${sour
 file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*/cuda/*_test.cpp
      ${CMAKE_CURRENT_SOURCE_DIR}/emulated_gpu/*_test.cpp)
 reelmesh_emulated_test(test_emulated_gpu GTest::gtest_main ${sources})
-add_test(NAME emulated_gpu COMMAND test_emulated_gpu)
+add_test(NAME emulated_gpu COMMAND ${low_priority} $<TARGET_FILE:test_emulated_gpu>)
 set_tests_properties(emulated_gpu PROPERTIES LABELS unit TIMEOUT 300 ENVIRONMENT OMP_NUM_THREADS=1)
 # Kernels whose threads share memory, in random order: the same results, so no barrier is missing.
-add_test(NAME emulated_gpu_order COMMAND test_emulated_gpu
+add_test(NAME emulated_gpu_order COMMAND ${low_priority} $<TARGET_FILE:test_emulated_gpu>
          "--gtest_filter=*Norm*:*Convolution*:*Digest*:*KeysMayComeInParts*:*AtRealSizes*:*AttentionBackward*:*TokenProducts*")
 set_tests_properties(emulated_gpu_order PROPERTIES LABELS unit TIMEOUT 300
                      ENVIRONMENT "OMP_NUM_THREADS=1;REELMESH_EMULATED_GPU_ORDER=7")
 # Accuracy at real size on a real GPU; small sizes here.
 file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/ops/cuda/truth/*_test.cpp)
 reelmesh_emulated_test(test_emulated_gpu_truth GTest::gtest_main ${sources})
-add_test(NAME emulated_gpu_truth COMMAND test_emulated_gpu_truth)
+add_test(NAME emulated_gpu_truth COMMAND ${low_priority} $<TARGET_FILE:test_emulated_gpu_truth>)
 set_tests_properties(emulated_gpu_truth PROPERTIES LABELS unit TIMEOUT 300
                      ENVIRONMENT OMP_NUM_THREADS=1)
 # Whole jobs in several layouts: weights of two model families; tests/long runs all.
@@ -125,7 +125,7 @@ function(emulated_gpu_ranks name counts)
     TIMEOUT 300 LABELS ranks PROCESSORS ${all}
     ENVIRONMENT "${mpi_environment};REELMESH_EMULATED_GPUS=8;REELMESH_EMULATED_GPU_DELAY=300;${ARGN}")
 endfunction()
-emulated_gpu_ranks(ranks 4)
+emulated_gpu_ranks(ranks 3)
 emulated_gpu_ranks(memory 1)
 emulated_gpu_ranks(ranks_all 1,2,3,4,6,8)
 emulated_gpu_ranks(shared_nccl 3 REELMESH_EMULATED_GPUS=1 NCCL_MULTI_RANK_GPU_ENABLE=1)
