@@ -122,7 +122,7 @@ function(emulated_gpu_ranks name counts)
            COMMAND ${MPIEXEC_EXECUTABLE} -n ${all} $<TARGET_FILE:test_emulated_gpu_ranks>
                    --ranks=${counts} ${filter})
   set_tests_properties(emulated_gpu_${name} PROPERTIES
-    TIMEOUT 300 LABELS ranks PROCESSORS ${all}
+    TIMEOUT 300 LABELS ranks PROCESSORS 2
     ENVIRONMENT "${mpi_environment};REELMESH_EMULATED_GPUS=8;REELMESH_EMULATED_GPU_DELAY=300;${ARGN}")
 endfunction()
 emulated_gpu_ranks(ranks 3)
