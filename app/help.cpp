@@ -22,9 +22,9 @@ std::vector<std::string> split_words(const std::string& text, std::size_t width)
   std::vector<std::string> words;
   std::istringstream parts(text);
   for (std::string part; parts >> part;) {
-    const std::string& last = words.empty() ? part : words.back();
-    const bool in_bracket = last.starts_with('[') && last.find(']') == std::string::npos;
-    if (in_bracket && !words.empty() && last.size() + 1 + part.size() <= width) {
+    const bool in_bracket = !words.empty() && words.back().starts_with('[') &&
+                            words.back().find(']') == std::string::npos;
+    if (in_bracket && words.back().size() + 1 + part.size() <= width) {
       words.back() += ' ' + part;
     } else {
       words.push_back(part);

@@ -61,7 +61,7 @@ target_link_libraries(reelmesh_emulated_test INTERFACE
   $<TARGET_FILE:reelmesh_options> reelmesh_with_emulated_gpu Boost::program_options GTest::gtest
   GTest::gmock)
 target_include_directories(reelmesh_emulated_test INTERFACE ${CMAKE_SOURCE_DIR}/app)
-target_compile_options(reelmesh_emulated_test INTERFACE $<$<CONFIG:Release>:-Og>)
+target_compile_options(reelmesh_emulated_test INTERFACE ${test_optimisation})
 target_compile_definitions(reelmesh_emulated_test INTERFACE
   REELMESH_TEST_DATA="${CMAKE_CURRENT_SOURCE_DIR}/data" REELMESH_SOURCE="${CMAKE_SOURCE_DIR}")
 add_library(reelmesh_emulated_mpi_main STATIC support/mpi_main.cpp)
@@ -122,7 +122,7 @@ function(emulated_gpu_ranks name counts)
            COMMAND ${MPIEXEC_EXECUTABLE} -n ${all} $<TARGET_FILE:test_emulated_gpu_ranks>
                    --ranks=${counts} ${filter})
   set_tests_properties(emulated_gpu_${name} PROPERTIES
-    TIMEOUT 300 LABELS ranks PROCESSORS 2
+    TIMEOUT 300 LABELS ranks PROCESSORS ${places_of_ranks}
     ENVIRONMENT "${mpi_environment};REELMESH_EMULATED_GPUS=8;REELMESH_EMULATED_GPU_DELAY=300;${ARGN}")
 endfunction()
 emulated_gpu_ranks(ranks 3)
