@@ -1,5 +1,6 @@
 """Runs the tools reelmesh-* in a temporary folder."""
 import contextlib
+import functools
 import multiprocessing
 import multiprocessing.forkserver
 import os
@@ -21,6 +22,7 @@ sys.path.insert(0, str(TOOLS))  # the package `results`
 _children = multiprocessing.get_context("forkserver")
 
 
+@functools.cache
 def _start_server():
     import results
     _children.set_forkserver_preload(
@@ -45,12 +47,12 @@ class ToolTest(unittest.TestCase):
     tool = None
 
     def setUp(self):
+        _start_server()  # here, as a test may call tools in several threads
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix=f"{self.tool or 'reelmesh'}_"))
         self.addCleanup(shutil.rmtree, self.folder)
 
     def call(self, *arguments, tool=None, environment=None, text=True):
         words = [str(word) for word in (TOOLS / (tool or self.tool), *arguments)]
-        _start_server()
         with contextlib.ExitStack() as stack:
             files = [stack.enter_context(tempfile.NamedTemporaryFile()) for _ in range(2)]
             child = _children.Process(target=_run, args=(
