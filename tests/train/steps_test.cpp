@@ -5,6 +5,7 @@
 
 #include "comm/together.hpp"
 #include "models/opensora/reference.hpp"
+#include "support/groups.hpp"
 #include "support/long.hpp"
 #include "support/ranks.hpp"
 #include "support/temp_folder.hpp"
@@ -436,6 +437,7 @@ TEST_P(TrainingLayouts, HaveTheSameBits) {
       Way way{.name = "alone", .dtype = dtype, .steps = steps};
       Trained one;
       if (alone.member()) one = Training(reference, alone).run(way);
+      test::wait_asleep(world);
       Training together(reference, world);
       for (const Way& other : ways) {
         // On a CPU weights that change cannot stay in the file.
@@ -502,6 +504,7 @@ TEST_P(TrainingBuckets, HaveTheSameBitsOnAllLayouts) {
       EXPECT_EQ(found[i].loss == expected[i].loss, found[i].sample != 1) << "sample " << i;
     }
   }
+  test::wait_asleep(world);
   Training together(reference, world);
   std::vector<Way> ways{{"divided", 1, {}, {}, {}}};
   if (n == 3 || n == 7) ways.push_back({"two replicas", 2, {}, {}, {}});
