@@ -9,6 +9,7 @@
 #include <string_view>
 
 #include "comm/group.hpp"
+#include "support/long.hpp"
 #include "support/ranks.hpp"
 #include "tensor/cuda/libraries.hpp"
 #include "tensor/device.hpp"
@@ -84,6 +85,14 @@ class RanksTest : public OnOwnDevice<testing::TestWithParam<Transport>> {
 };
 
 inline const auto transports = testing::Values(Transport::mpi, Transport::nccl);
+/// For tests of models, which do not know how their messages are sent. On emulated GPUs only
+/// tests/long has both.
+inline std::vector<Transport> transports_of_models() {
+#ifdef REELMESH_EMULATED_GPU
+  if (!tests_are_long()) return {Transport::nccl};
+#endif
+  return {Transport::mpi, Transport::nccl};
+}
 inline std::string transport_name(const testing::TestParamInfo<Transport>& info) {
   return name_of(info.param);
 }

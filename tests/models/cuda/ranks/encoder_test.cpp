@@ -9,7 +9,8 @@ namespace reelmesh::test {
 namespace {
 
 class EncoderOnGpu : public RanksTest {};
-INSTANTIATE_TEST_SUITE_P(By, EncoderOnGpu, transports, transport_name);
+INSTANTIATE_TEST_SUITE_P(By, EncoderOnGpu, testing::ValuesIn(transports_of_models()),
+                         transport_name);
 
 TEST_P(EncoderOnGpu, HasTheBitsOfOneRankAndAgreesWithTheHost) {
   const std::int64_t frames = 10;
@@ -17,10 +18,7 @@ TEST_P(EncoderOnGpu, HasTheBitsOfOneRankAndAgreesWithTheHost) {
   std::mt19937 random(4);
   const Tensor pixels = encoder_pixels(frames, 8 * cells[0], 8 * cells[1]);
   std::vector<EncoderKind> kinds{{"cogvideox", "sincos"}};
-  if (GetParam() == Transport::mpi) kinds = {{"opensora", "v1_0"}};  // another way of messages
-  if (tests_are_long()) {
-    kinds = {{"cogvideox", "sincos"}, {"opensora", "v1_0"}, {"opensora", "v1_2"}};
-  }
+  if (tests_are_long()) kinds.insert(kinds.end(), {{"opensora", "v1_0"}, {"opensora", "v1_2"}});
   for (const EncoderKind& kind : kinds) {
     const OpenedEncoder there = open_encoder(kind, DType::float32, device);
     const OpenedEncoder here = open_encoder(kind, DType::float32);

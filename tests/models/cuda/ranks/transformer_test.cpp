@@ -23,7 +23,8 @@ class ImageToVideoOnGpu : public RanksTest {
   }
   comm::Group self;
 };
-INSTANTIATE_TEST_SUITE_P(Transports, ImageToVideoOnGpu, transports, transport_name);
+INSTANTIATE_TEST_SUITE_P(Transports, ImageToVideoOnGpu, testing::ValuesIn(transports_of_models()),
+                         transport_name);
 
 // Embeddings of both branches of the reference's first clip: [token, branch, channel].
 Tensor text_context(const Reference& reference) {
@@ -94,7 +95,6 @@ Predictions predict(const Reference& reference, const CogVideoXTransformer& tran
 }
 
 TEST_P(ImageToVideoOnGpu, GivesTheReferenceOnEveryRankAndInEveryCall) {
-  if (GetParam() == Transport::mpi && !tests_are_long()) GTEST_SKIP() << "only in tests/long";
   for (const char* kind : {"i2v", "i2v_1_5"}) {
     const Reference reference(kind);
     const CogVideoXTransformer transformer(

@@ -17,17 +17,18 @@ class GradientsOnGpu : public RanksTest {
       if (const comm::Group alone = test::world().range(rank, 1); alone.member()) self = alone;
     }
   }
-  // Of these cases one for each way of messages; in tests/long all.
+  // Of these cases the first and the last; in tests/long all.
   static std::vector<const char*> some(std::vector<const char*> cases) {
     if (tests_are_long()) return cases;
-    return {GetParam() == Transport::nccl ? cases.front() : cases.back()};
+    return {cases.front(), cases.back()};
   }
   CaseGradient alone(const GradientCase& c, DType dtype) const {
     return gradient_of(c, {.group = self, .device = device, .dtype = dtype, .parts = {1, 1, 1}});
   }
   comm::Group self;
 };
-INSTANTIATE_TEST_SUITE_P(Transports, GradientsOnGpu, transports, transport_name);
+INSTANTIATE_TEST_SUITE_P(Transports, GradientsOnGpu, testing::ValuesIn(transports_of_models()),
+                         transport_name);
 
 TEST_P(GradientsOnGpu, EqualPyTorchOnEveryLayout) {
   const int ranks = world.size();
@@ -63,7 +64,6 @@ TEST_P(GradientsOnGpu, HaveTheSameBitsIn16Bits) {
 }
 
 TEST_P(GradientsOnGpu, OfOpenSoraEqualItsCodeOnEveryLayout) {
-  if (GetParam() == Transport::nccl && !tests_are_long()) GTEST_SKIP() << "only in tests/long";
   const int ranks = world.size();
   const OpenSoraGradientCase noise("v1_0.first"), flow("v1_2.odd");
   const CaseGradient first = gradient_of(noise, {.group = self, .device = device});
