@@ -51,6 +51,7 @@ TEST_P(Encoder, EqualsTheReferenceOnEveryLayout) {
     const test::Encoded rows = encoded(opened, noise, frames, 1);
     EXPECT_LT(relative_error(rows.moments, get("moments", frames)), 1e-5) << frames << " frames";
     EXPECT_LT(relative_error(rows.sample, get("sample", frames)), 1e-5) << frames << " frames";
+    if (test::world().size() == 1) continue;  // which has no other layout
     EXPECT_TRUE(same_bits(encoded(opened, noise, frames, 2), rows)) << frames << " frames";
   }
 }
@@ -69,17 +70,16 @@ TEST_P(Encoder, TakesPixelsOfFloat32) {
 
 TEST_P(Encoder, GivesThePosteriorOfItsSamples) {
   const test::OpenedEncoder opened = open_encoder(GetParam(), DType::float32);
-  for (const int frames : GetParam().frame_counts) {
-    const Tensor noise = get("noise", frames);
-    const test::Encoded mine = encoded(opened, noise, frames, 1);
-    Tensor drawn = Tensor::empty(noise.shape(), DType::float32);
-    for (std::int64_t i = 0; i < noise.numel(); ++i) {
-      drawn.data<float>()[i] =
-          float(opened.scale) *
-          (mine.mean.data<float>()[i] + mine.deviation.data<float>()[i] * noise.data<float>()[i]);
-    }
-    EXPECT_LT(relative_error(drawn, get("sample", frames)), 1e-5) << frames << " frames";
+  const int frames = GetParam().frame_counts.back();
+  const Tensor noise = get("noise", frames);
+  const test::Encoded mine = encoded(opened, noise, frames, 1);
+  Tensor drawn = Tensor::empty(noise.shape(), DType::float32);
+  for (std::int64_t i = 0; i < noise.numel(); ++i) {
+    drawn.data<float>()[i] =
+        float(opened.scale) *
+        (mine.mean.data<float>()[i] + mine.deviation.data<float>()[i] * noise.data<float>()[i]);
   }
+  EXPECT_LT(relative_error(drawn, get("sample", frames)), 1e-5);
 }
 
 TEST_P(Encoder, InBfloat16IsAsAccurateAsPyTorch) {
