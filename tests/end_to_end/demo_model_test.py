@@ -7,7 +7,7 @@ import pathlib
 import subprocess
 import sys
 
-from support import Scratch, main
+from support import Scratch, main, only_long
 
 SOURCE = pathlib.Path(os.environ["REELMESH_SOURCE"])
 MODEL = SOURCE / "inputs/demo_model"
@@ -51,6 +51,7 @@ class DemoModel(Scored):
                    "output.path": self.folder / name}
         return options | {key.replace("_", "."): value for key, value in more.items()}
 
+    @only_long
     def test_float32(self):
         output = self.make(self.options("float32", self.prompts))
         self.assert_at_least(self.scores(output), LEAST)
@@ -83,6 +84,7 @@ class DemoImageModel(Scored):
         for share, most in MOST_SHUFFLED.items():
             self.assertLessEqual(shuffled[share], most, f"{share}: {shuffled}")
 
+    @only_long
     def test_bfloat16(self):
         output = self.make(self.options("bfloat16", **{"numerics.dtype": "bfloat16"}))
         self.assert_at_least(self.scores(output), LEAST_KEPT)

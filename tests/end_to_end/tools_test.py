@@ -11,6 +11,7 @@ import time
 from support import Scratch, command_of, finish, main, start
 
 SOURCE = pathlib.Path(os.environ["REELMESH_SOURCE"])
+STEPS = 6
 sys.path.insert(0, str(SOURCE / "tests/tools"))
 import browser  # noqa: E402
 import trace_checks  # noqa: E402
@@ -20,7 +21,7 @@ class Tools(Scratch):
     def options(self, name, **more):
         options = {"config": SOURCE / "inputs/demo.cfg", "model.path": SOURCE / "inputs/demo_model",
                    "prompt.file": SOURCE / "inputs/demo_prompts.txt",
-                   "output.path": self.folder / name}
+                   "sample.steps": STEPS, "output.path": self.folder / name}
         return options | {key.replace("_", "."): value for key, value in more.items()}
 
     def tool(self, name, *words, status=0):
@@ -62,7 +63,7 @@ class Tools(Scratch):
         for rank in found["trace"]["ranks"]:
             self.assertAlmostEqual(sum(rank["seconds"].values()), found["trace"]["seconds"],
                                    places=6)
-        self.assertEqual(sum(one["count"] for one in found["trace"]["steps"]), 4 * 20)
+        self.assertEqual(sum(one["count"] for one in found["trace"]["steps"]), 4 * STEPS)
         self.tool("reelmesh-report", out)
         if browser.PROGRAM:
             with browser.browser() as tab:
