@@ -20,8 +20,11 @@ set_source_files_properties(${kernels} PROPERTIES LANGUAGE CXX COMPILE_OPTIONS -
 file(GLOB emulator CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/emulated_gpu/*.cpp)
 list(FILTER emulator EXCLUDE REGEX "_test[.]cpp$")
 file(GLOB_RECURSE ops CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/lib/ops/*.cpp)
-# As in lib/; and each emulated library keeps its own names.
-set_source_files_properties(${ops} ${emulator} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
+# As in lib/; and those that use names of other libraries.
+set_source_files_properties(
+  ${ops} ${CMAKE_CURRENT_SOURCE_DIR}/emulated_gpu/nccl.cpp
+  ${CMAKE_CURRENT_SOURCE_DIR}/emulated_gpu/fused_attention.cpp
+  PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
 find_package(Threads REQUIRED)
 add_library(reelmesh_devices_emulated STATIC ${emulated_lib} ${kernels} ${emulator})
 target_include_directories(reelmesh_devices_emulated BEFORE PUBLIC
