@@ -65,12 +65,12 @@ class Transport(Scratch):
         for where in ("connect", "1"):  # hangs on the host, on the device
             with self.subTest(where):
                 self.ends(GPUS | {"REELMESH_EMULATED_NCCL_HANG": f"2:{where}"}, 76, "NCCL of rank",
-                          "NCCL could not connect all ranks within 2 s (device.timeout)",
-                          "NCCL_SOCKET_IFNAME", device__timeout="2s")
+                          "NCCL could not connect all ranks within 4 s (device.timeout)",
+                          "NCCL_SOCKET_IFNAME", device__timeout="4s")
 
     def test_messages_that_never_come_end_the_job(self):
         self.ends(GPUS | {"REELMESH_EMULATED_NCCL_HANG": "2:5"}, 76, "NCCL of rank",
-                  "device.timeout", device__timeout="2s")
+                  "device.timeout", device__timeout="4s")
 
     def test_a_rank_may_take_longer_to_load_than_the_others_wait(self):
         # Each piece of work on the slow GPU is delayed by 12 ms on average; loading the transformer
