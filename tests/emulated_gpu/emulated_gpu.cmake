@@ -20,7 +20,7 @@ set_source_files_properties(${kernels} PROPERTIES LANGUAGE CXX COMPILE_OPTIONS -
 file(GLOB emulator CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/emulated_gpu/*.cpp)
 list(FILTER emulator EXCLUDE REGEX "_test[.]cpp$")
 file(GLOB_RECURSE ops CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/lib/ops/*.cpp)
-# As in lib/; and those that use names of other libraries.
+# Compiled one by one: the ops, as in lib/, and sources that have names at file scope in common.
 set_source_files_properties(
   ${ops} ${CMAKE_CURRENT_SOURCE_DIR}/emulated_gpu/nccl.cpp
   ${CMAKE_CURRENT_SOURCE_DIR}/emulated_gpu/fused_attention.cpp

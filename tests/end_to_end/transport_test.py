@@ -10,6 +10,7 @@ from support import (ERROR, LONG, MPIRUN, Reference, Scratch, command_of, execut
 GPUS = {"REELMESH_EMULATED_GPUS": "8", "REELMESH_EMULATED_GPU_DELAY": "100"}
 SHARED = {"REELMESH_EMULATED_GPUS": "1"}
 BY = "messages between GPUs use "
+TIMEOUT = 4  # seconds, device.timeout of jobs whose messages never arrive
 
 
 class Transport(Scratch):
@@ -65,12 +66,12 @@ class Transport(Scratch):
         for where in ("connect", "1"):  # hangs on the host, on the device
             with self.subTest(where):
                 self.ends(GPUS | {"REELMESH_EMULATED_NCCL_HANG": f"2:{where}"}, 76, "NCCL of rank",
-                          "NCCL could not connect all ranks within 4 s (device.timeout)",
-                          "NCCL_SOCKET_IFNAME", device__timeout="4s")
+                          f"NCCL could not connect all ranks within {TIMEOUT} s (device.timeout)",
+                          "NCCL_SOCKET_IFNAME", device__timeout=f"{TIMEOUT}s")
 
     def test_messages_that_never_come_end_the_job(self):
         self.ends(GPUS | {"REELMESH_EMULATED_NCCL_HANG": "2:5"}, 76, "NCCL of rank",
-                  "device.timeout", device__timeout="4s")
+                  "device.timeout", device__timeout=f"{TIMEOUT}s")
 
     def test_a_rank_may_take_longer_to_load_than_the_others_wait(self):
         # Each piece of work on the slow GPU is delayed by 12 ms on average; loading the transformer

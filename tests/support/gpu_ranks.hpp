@@ -85,8 +85,8 @@ class RanksTest : public OnOwnDevice<testing::TestWithParam<Transport>> {
 };
 
 inline const auto transports = testing::Values(Transport::mpi, Transport::nccl);
-/// For tests of models, which do not know how their messages are sent. On emulated GPUs only
-/// tests/long has both.
+/// For tests of models, whose code is the same for both transports: on emulated GPUs one of them,
+/// in tests/long both.
 inline std::vector<Transport> transports_of_models() {
 #ifdef REELMESH_EMULATED_GPU
   if (!tests_are_long()) return {Transport::nccl};
