@@ -46,6 +46,23 @@ std::size_t read_at(int file, void* bytes, std::size_t count, off_t at) {
   return done;
 }
 
+void write_at(int file, const std::filesystem::path& path, const void* bytes, std::size_t count,
+              off_t at) {
+  const auto* next = static_cast<const std::byte*>(bytes);
+  while (count > 0) {
+    const ssize_t written = ::pwrite(file, next, count, at);
+    if (written < 0 && errno == EINTR) continue;
+    require_system(written >= 0, Status::io, path, "write to it");
+    next += written;
+    at += written;
+    count -= static_cast<std::size_t>(written);
+  }
+}
+
+void close_file(Descriptor file, const std::filesystem::path& path) {
+  require_system(::close(file.release()) == 0, Status::io, path, "close it");
+}
+
 Descriptor create_empty(const std::filesystem::path& path) {
   ::unlink(path.c_str());  // if this fails, the next line says why
   return open_file(path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW);
@@ -55,15 +72,6 @@ bool is_at(int file, const std::filesystem::path& path) {
   struct stat opened = {}, named = {};
   return ::fstat(file, &opened) == 0 && ::lstat(path.c_str(), &named) == 0 &&
          opened.st_dev == named.st_dev && opened.st_ino == named.st_ino;
-}
-
-bool can_lock(const std::filesystem::path& path) {
-  const Descriptor file = open_file(path, O_RDWR);
-  struct flock byte = {};
-  byte.l_type = F_RDLCK;
-  byte.l_whence = SEEK_SET;
-  byte.l_len = 1;
-  return ::fcntl(file.get(), F_SETLK, &byte) == 0 || errno == EAGAIN || errno == EACCES;
 }
 
 void reserve_space(const std::filesystem::path& path, std::int64_t bytes) {

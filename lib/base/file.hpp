@@ -15,6 +15,13 @@ using Descriptor = Handle<int, &::close, -1>;
 /// open(2) with O_CLOEXEC. Error(cannot_create) with O_CREAT, otherwise Error(io).
 Descriptor open_file(const std::filesystem::path& path, int flags);
 
+/// Writes `count` bytes at the offset `at` (pwrite). path: of the file, for messages. Error(io).
+void write_at(int file, const std::filesystem::path& path, const void* bytes, std::size_t count,
+              off_t at);
+/// Closes a file that was written: some network file systems report only then that they are full.
+/// Error(io).
+void close_file(Descriptor file, const std::filesystem::path& path);
+
 /// Creates an empty file → open for writing. A file or link of this name is removed first, so that
 /// nothing is written through a link. Error(cannot_create).
 Descriptor create_empty(const std::filesystem::path& path);
@@ -25,10 +32,6 @@ std::size_t read_at(int file, void* bytes, std::size_t count, off_t at);
 
 /// Whether the open file is still the one of this name; links are not followed.
 bool is_at(int file, const std::filesystem::path& path);
-
-/// Whether POSIX locks (fcntl) work on this file, which exists; not on every network file system.
-/// Error(io).
-bool can_lock(const std::filesystem::path& path);
 
 /// Reserves disk space for a file to grow by `bytes`, and for its holes: Error(io) if the disk is
 /// too full.

@@ -50,10 +50,12 @@ class Recorder {
   // What the pipeline's thread does now; other threads may read it.
   Relaxed<const char*> stage = "";         ///< the name of the running span of Level::stages
   Relaxed<const char*> waiting = nullptr;  ///< the call in which it waits for other ranks
-  Relaxed<std::int64_t> waits = 0;         ///< running total of such calls
+  Relaxed<std::int64_t> waits = 0;         ///< running total of such calls, and of note_progress()
   Relaxed<int> clip = -1;
   Relaxed<int> step = -1;
   Relaxed<int> layer = -1;
+  /// For the watchdog: a part of a file is written, read or on the disk.
+  void note_progress() { waits = waits + 1; }
   std::int64_t bytes_sent = 0;  ///< running total, counted by lib/comm
   /// Of matrix products, attention, convolutions and norms (a few per cent in small models, less in
   /// others); running total, counted by lib/ops.

@@ -25,6 +25,11 @@ Beat own_beat() {
   return beat;
 }
 
+bool Beat::may_wait() const {
+  const std::string now = stage.string();
+  return !waiting.empty() || now == trace::spans::save.name || now == trace::spans::write.name;
+}
+
 std::string describe(const Beat& beat) {
   std::string text = beat.stage.empty() ? "no stage" : beat.stage.string();
   const auto add = [&](const char* what, int number) {

@@ -38,6 +38,9 @@ struct Beat {
   TaskMessage task;
   ShortText<24> stage, waiting;  ///< waiting: the call in which it waits for others, or empty
   ShortText<64> host;
+
+  /// Whether the rank waits for others, or writes a file: that may hang, too.
+  bool may_wait() const;
 };
 
 /// What this process does now, without token, rank and task.

@@ -89,7 +89,6 @@ std::vector<Message> with_elements(std::span<const Message> messages,
 }  // namespace
 
 Environment::Environment() {
-  setenv("OMPI_MCA_io", "romio321", 0);
   // Without mpirun, Open MPI would start a daemon for this process, which takes a quarter of a
   // second, and may survive it and keep its standard output open. Without the daemon, all such
   // processes of a user would share one folder for temporary files, and each removes it at its end,

@@ -18,9 +18,7 @@ class TraceChannel;
 
 constexpr int max_tag = 15;  ///< of Group::begin_exchange
 
-/// MPI_Init_thread … MPI_Finalize. Make one in main, before any group. Sets Open MPI's MPI-IO
-/// component to ROMIO, since Open MPI's own (OMPIO) reports no error when the disk is full; a
-/// component named in the environment (OMPI_MCA_io) is kept.
+/// MPI_Init_thread … MPI_Finalize. Make one in main, before any group.
 class Environment {
  public:
   Environment();

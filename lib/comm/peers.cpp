@@ -26,7 +26,7 @@ void Peer::connect(const Beat& first, double now) {
 
 void Peer::hear(const Beat& beat, double now) {
   heard = now;
-  if (beat.waits != last.waits || beat.waiting.empty()) progressed = now;
+  if (beat.waits != last.waits || !beat.may_wait()) progressed = now;
   last = beat;
   left = left || beat.kind == Beat::leaving;
 }
@@ -79,14 +79,17 @@ bool all_wait(std::span<const Peer> peers, double now, double timeout) {
 
 std::string deadlock_message(std::span<const Peer> peers, double timeout) {
   constexpr std::size_t max_shown = 8;
+  const bool writes = std::ranges::any_of(
+      peers, [](const Peer& peer) { return peer.last.waiting.empty() && peer.last.may_wait(); });
   std::string waiting_ranks;
   for (std::size_t r = 0; r < std::min(peers.size(), max_shown); ++r) {
     waiting_ranks += fmt::format("{}rank {} in {}", r > 0 ? "; " : "", r, describe(peers[r].last));
   }
   return fmt::format(
-      "all ranks have waited for each other for {} (device.timeout) without progress; the job "
+      "all ranks have waited for each other{} for {} (device.timeout) without progress; the job "
       "ends. {}{}",
-      format_seconds(timeout), waiting_ranks, peers.size() > max_shown ? "; ..." : "");
+      writes ? ", or for files," : "", format_seconds(timeout), waiting_ranks,
+      peers.size() > max_shown ? "; ..." : "");
 }
 
 bool may_stop(std::span<const Peer> peers) {

@@ -17,7 +17,8 @@ namespace reelmesh::comm {
 /// - a rank has sent nothing for `timeout` (its process is stopped, or its host or network lost);
 /// - a rank's process has ended without saying so, and nobody has ended the job for 5 s;
 /// - a rank's process has said that it ends, and has not ended after `timeout`;
-/// - all ranks have waited for others for `timeout` without any progress (a deadlock).
+/// - all ranks have waited, for others or for files that they write, for `timeout` without any
+///   progress.
 /// The message says what the rank was doing: stage, clip, step, layer, and the call in which it
 /// waits. A rank that hears nothing from rank 0 for `timeout` ends with status 76 by itself.
 /// A rank that computes is never ended, however long it takes. Time in which this process was

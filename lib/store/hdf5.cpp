@@ -3,6 +3,7 @@
 #include <hdf5_hl.h>
 
 #include <algorithm>
+#include <array>
 
 #include "base/new_file.hpp"
 #include "store/text_heap.hpp"
@@ -86,16 +87,6 @@ File create(const std::filesystem::path& path) {
   const Properties access = access_properties();
   return File(check(H5Fcreate(path.c_str(), H5F_ACC_TRUNC, H5P_DEFAULT, access.get()), path,
                     "create the file", Status::cannot_create));
-}
-
-File open_together(const comm::Group& group, const std::filesystem::path& path) {
-  const Properties access = access_properties();
-  check(H5Pset_fapl_mpio(access.get(), group.handle(), MPI_INFO_NULL), path, "set up MPI-IO");
-  check(H5Pset_all_coll_metadata_ops(access.get(), true), path, "set up MPI-IO");
-  check(H5Pset_coll_metadata_write(access.get(), true), path, "set up MPI-IO");
-  comm::post_pending_messages();  // MPI-IO waits for the other ranks
-  return File(
-      check(H5Fopen(path.c_str(), H5F_ACC_RDWR, access.get()), path, "open the file in parallel"));
 }
 
 File open_to_write(const std::filesystem::path& path) {
@@ -198,18 +189,6 @@ void write_all(hid_t dataset, hid_t type, const void* values) {
            "write a dataset");
 }
 
-void write_box_together(hid_t dataset, hid_t type, const Box& box, const void* values) {
-  const std::string doing = fmt::format("write box {}", to_string(box));
-  const Selection selection = select(dataset, box, doing);
-  const Properties transfer(check_in(dataset, H5Pcreate(H5P_DATASET_XFER), doing));
-  check_in(dataset, H5Pset_dxpl_mpio(transfer.get(), H5FD_MPIO_COLLECTIVE), doing);
-  const double nothing = 0;  // HDF5 needs a non-null address even for an empty selection
-  check_in(dataset,
-           H5Dwrite(dataset, type, selection.memory.get(), selection.file.get(), transfer.get(),
-                    box.empty() ? &nothing : values),
-           doing);
-}
-
 void write_box_alone(hid_t dataset, hid_t type, const Box& box, const void* values) {
   const std::string doing = fmt::format("write box {}", to_string(box));
   const Selection selection = select(dataset, box, doing);
@@ -217,6 +196,63 @@ void write_box_alone(hid_t dataset, hid_t type, const Box& box, const void* valu
       dataset,
       H5Dwrite(dataset, type, selection.memory.get(), selection.file.get(), H5P_DEFAULT, values),
       doing);
+}
+
+ChunkLayout chunk_layout(hid_t dataset) {
+  const Properties creation(check_in(dataset, H5Dget_create_plist(dataset), "read its layout"));
+  if (H5Pget_layout(creation.get()) != H5D_CHUNKED) return {};
+  std::array<hsize_t, H5S_MAX_RANK> chunk{};
+  const int axes = check_in(dataset, H5Pget_chunk(creation.get(), H5S_MAX_RANK, chunk.data()),
+                            "read its layout");
+  const bool deflated = H5Pget_filter_by_id2(creation.get(), H5Z_FILTER_DEFLATE, nullptr, nullptr,
+                                             nullptr, 0, nullptr, nullptr) >= 0;
+  return {Shape(chunk.begin(), chunk.begin() + axes),
+          deflated ? Compression::deflate : Compression::none};
+}
+
+std::int64_t values_offset(hid_t dataset) {
+  const haddr_t offset = H5Dget_offset(dataset);
+  return offset == HADDR_UNDEF ? 0 : static_cast<std::int64_t>(offset);
+}
+
+std::vector<FilteredChunk> filtered_chunks(hid_t type, const Shape& shape,
+                                           std::int64_t chunk_indices, Compression compression,
+                                           const void* values) {
+  const Properties access(H5Pcreate(H5P_FILE_ACCESS));
+  expect(static_cast<bool>(access) && H5Pset_fapl_core(access.get(), 1 << 20, false) >= 0,
+         "HDF5 refuses a file in memory: {}", innermost_error());
+  const File memory(check(H5Fcreate("chunks", H5F_ACC_TRUNC, H5P_DEFAULT, access.get()), "chunks",
+                          "create the file in memory"));
+  Shape chunk = shape;
+  chunk[0] = chunk_indices;
+  const Dataset dataset = create_dataset(memory.get(), "values", type, shape, chunk, compression);
+  write_all(dataset.get(), type, values);
+  check_in(dataset.get(), H5Dflush(dataset.get()), "filter values");
+  std::vector<FilteredChunk> chunks;
+  std::vector<hsize_t> at(shape.size(), 0);
+  for (std::int64_t index = 0; index < shape[0]; index += chunk_indices) {
+    at[0] = static_cast<hsize_t>(index);
+    hsize_t bytes = 0;
+    check_in(dataset.get(), H5Dget_chunk_storage_size(dataset.get(), at.data(), &bytes),
+             "filter values");
+    FilteredChunk& made = chunks.emplace_back();
+    made.index = index;
+    made.bytes.resize(static_cast<std::size_t>(bytes));
+    check_in(dataset.get(),
+             H5Dread_chunk(dataset.get(), H5P_DEFAULT, at.data(), &made.skipped_filters,
+                           made.bytes.data()),
+             "filter values");
+  }
+  return chunks;
+}
+
+void write_filtered_chunk(hid_t dataset, std::int64_t index, std::uint32_t skipped_filters,
+                          std::string_view bytes) {
+  std::array<hsize_t, H5S_MAX_RANK> at{static_cast<hsize_t>(index)};
+  check_in(
+      dataset,
+      H5Dwrite_chunk(dataset, H5P_DEFAULT, skipped_filters, at.data(), bytes.size(), bytes.data()),
+      fmt::format("write chunk {}", index));
 }
 
 std::string read_box(hid_t dataset, hid_t type, const Box& box) {

@@ -49,10 +49,9 @@ class File {
 
   hid_t get() const { return id_; }
   explicit operator bool() const { return id_ != no_id; }
-  /// Flushes and closes the file; one from open_together() on all its ranks. Error(io).
+  /// Flushes and closes the file. Error(io).
   void close();
-  /// Leaks a file on which writing failed. Closing it would wait for other ranks, which may be at
-  /// other calls, and it would write again.
+  /// Leaks a file on which writing failed: closing it would write again.
   void abandon() { id_ = no_id; }
 
  private:
@@ -88,8 +87,6 @@ T check_in(hid_t object, T result, std::string_view doing) {
 
 /// Creates a file on this rank only, replacing an existing one. Error(cannot_create).
 File create(const std::filesystem::path& path);
-/// Opens an existing file for writing by all ranks of `group` (MPI-IO). Collective. Error(io).
-File open_together(const comm::Group& group, const std::filesystem::path& path);
 /// Opens an existing file for writing by this rank only. Error(io).
 File open_to_write(const std::filesystem::path& path);
 /// Calls write(file) and closes the file. If one of them fails, the file is abandoned.
@@ -169,12 +166,32 @@ Dataset open_dataset(hid_t parent, const char* name);
 /// Writes a whole dataset from one rank.
 void write_all(hid_t dataset, hid_t type, const void* values);
 
-/// Writes `values`, dense in the shape of `box`, to that box of a dataset in a file from
-/// open_together(). Collective; a rank with nothing to write passes an empty box. Error(io).
-void write_box_together(hid_t dataset, hid_t type, const Box& box, const void* values);
-
-/// The same for a non-empty box of a dataset in a file from create() or open_to_write().
+/// Writes `values`, dense in the shape of the non-empty `box`, to that box of a dataset. Error(io).
 void write_box_alone(hid_t dataset, hid_t type, const Box& box, const void* values);
+
+/// How create_dataset() made a dataset.
+struct ChunkLayout {
+  Shape shape;  ///< of a chunk; empty: the dataset is contiguous
+  Compression compression = Compression::none;
+};
+ChunkLayout chunk_layout(hid_t dataset);
+/// Where the values of a contiguous dataset begin in its file, in bytes; 0 without values.
+std::int64_t values_offset(hid_t dataset);
+
+/// A chunk as it stands in a file.
+struct FilteredChunk {
+  std::int64_t index = 0;             ///< its first one of the first axis
+  std::uint32_t skipped_filters = 0;  ///< a bit for each filter that was left out
+  std::string bytes;
+};
+/// The chunks, of `chunk_indices` indices of the first axis each, of values that are dense in
+/// `shape`, filtered as in a dataset of create_dataset(). Touches no file. Error(io).
+std::vector<FilteredChunk> filtered_chunks(hid_t type, const Shape& shape,
+                                           std::int64_t chunk_indices, Compression compression,
+                                           const void* values);
+/// Writes such a chunk of a dataset. index: its first one of the first axis. Error(io).
+void write_filtered_chunk(hid_t dataset, std::int64_t index, std::uint32_t skipped_filters,
+                          std::string_view bytes);
 
 /// Reads the bytes of a non-empty box on this rank only. Error(io).
 std::string read_box(hid_t dataset, hid_t type, const Box& box);

@@ -1,94 +1,183 @@
 #include "store/pieces.hpp"
 
+#include <fcntl.h>
+
 #include <algorithm>
+#include <exception>
 #include <optional>
 
 #include "base/hash.hpp"
 #include "base/new_file.hpp"
+#include "base/trace.hpp"
 #include "comm/group_values.hpp"
 #include "comm/together.hpp"
 
 namespace reelmesh {
 namespace {
 
-// How many indices of the first axis are written at a time: all, or those of about 4 MiB.
-std::int64_t portion_indices(const Piece& piece) {
-  const std::int64_t indices = piece.box.extent[0];
-  if (!piece.read || piece.box.empty()) return std::max<std::int64_t>(indices, 1);
-  const std::int64_t bytes =
-      piece.box.numel() / indices * static_cast<std::int64_t>(H5Tget_size(piece.type));
-  return std::max<std::int64_t>((std::int64_t{4} << 20) / bytes, 1);
+// Where the values of a dataset stand in its file, as rank 0 made it.
+struct Storage {
+  std::int64_t offset = -1;        ///< of the first byte; −1: in chunks
+  std::int64_t chunk_indices = 1;  ///< of the first axis; a chunk has all of the others
+  std::int64_t deflated = 0;       ///< chunks: 1 or 0
+};
+
+std::int64_t index_bytes(const Piece& piece) {
+  return piece.box.numel() / piece.box.extent[0] *
+         static_cast<std::int64_t>(H5Tget_size(piece.type));
 }
 
-std::int64_t portions(const Piece& piece) {
-  const std::int64_t portion = portion_indices(piece);
+// How many indices of the first axis are written at a time: whole chunks of about 4 MiB.
+std::int64_t portion_indices(const Piece& piece, std::int64_t chunk_indices = 1) {
+  if (piece.box.empty()) return 1;
+  const std::int64_t indices = std::max<std::int64_t>((4 << 20) / index_bytes(piece), 1);
+  return std::max<std::int64_t>(indices / chunk_indices, 1) * chunk_indices;
+}
+
+std::int64_t portions(const Piece& piece, std::int64_t chunk_indices = 1) {
+  if (piece.box.empty()) return 0;
+  const std::int64_t portion = portion_indices(piece, chunk_indices);
   return (piece.box.extent[0] + portion - 1) / portion;
 }
 
 // A part of a piece that is written at a time.
 struct Portion {
-  Box box;  ///< empty if the piece has fewer portions
+  Box box;
   const void* given = nullptr;
   std::string read;
   const void* values() const { return given != nullptr ? given : read.data(); }
 };
 
-Portion portion(const Piece& piece, std::int64_t number) {
-  if (!piece.read) return {piece.box, piece.values, {}};
-  const std::int64_t first = std::min(number * portion_indices(piece), piece.box.extent[0]);
+Portion portion(const Piece& piece, std::int64_t number, std::int64_t chunk_indices = 1) {
+  const std::int64_t most = portion_indices(piece, chunk_indices);
+  const std::int64_t first = number * most;
   Box box = piece.box;
   box.offset[0] += first;
-  box.extent[0] = std::min(portion_indices(piece), piece.box.extent[0] - first);
-  return {box, nullptr, box.empty() ? std::string() : piece.read(first, box.extent[0])};
+  box.extent[0] = std::min(most, piece.box.extent[0] - first);
+  if (piece.read) {
+    std::string values = piece.read(first, box.extent[0]);
+    return {std::move(box), nullptr, std::move(values)};
+  }
+  return {std::move(box), static_cast<const char*>(piece.values) + first * index_bytes(piece), {}};
 }
 
-void write_values(const comm::Group& group, const std::filesystem::path& path,
-                  const std::vector<Piece>& pieces) {
-  hdf5::File file;
-  try {
-    comm::run_collectively(group, [&] { file = hdf5::open_together(group, path); });
-    for (const Piece& piece : pieces) {
-      hdf5::Dataset dataset;
-      comm::run_collectively(group,
-                             [&] { dataset = hdf5::open_dataset(file.get(), piece.name.c_str()); });
-      const std::int64_t rounds = piece.read ? group.max(portions(piece)) : 1;
-      for (std::int64_t round = 0; round < rounds; ++round) {
-        Portion part;
-        comm::run_collectively(group, [&] { part = portion(piece, round); });
-        comm::run_collectively(group, [&] {
-          hdf5::write_box_together(dataset.get(), piece.type, part.box, part.values());
-        });
-      }
-    }
-    comm::run_collectively(group, [&] { file.close(); });
-  } catch (...) {
-    file.abandon();
-    throw;
+Storage storage_of(hid_t dataset) {
+  const hdf5::ChunkLayout chunks = hdf5::chunk_layout(dataset);
+  if (chunks.shape.empty()) return {hdf5::values_offset(dataset)};
+  return {-1, chunks.shape[0], chunks.compression == hdf5::Compression::deflate ? 1 : 0};
+}
+
+// Values that stand one after the other: this rank writes its own into the file.
+void write_contiguous(int file, const std::filesystem::path& path, const Piece& piece,
+                      std::int64_t offset) {
+  // Dirty pages are brought to the disk now and then, so that no flush takes very long.
+  constexpr std::int64_t flush_after = 64;  // portions
+  for (std::int64_t number = 0; number < portions(piece); ++number) {
+    const Portion part = portion(piece, number);
+    const std::int64_t bytes = part.box.extent[0] * index_bytes(piece);
+    write_at(file, path, part.values(), static_cast<std::size_t>(bytes),
+             offset + part.box.offset[0] * index_bytes(piece));
+    if ((number + 1) % flush_after == 0) flush_to_disk(path);
+    trace::recorder().note_progress();
   }
 }
 
-/// The ranks write one after the other, each to a file that is closed by those before.
-void write_values_in_turn(const comm::Group& group, const std::filesystem::path& path,
-                          const std::vector<Piece>& pieces) {
-  const auto bytes_now = [&] {
-    std::error_code error;
-    const auto bytes = std::filesystem::file_size(path, error);
-    require(!error, Status::io, "{}: cannot find its size: {}", path.string(), error.message());
-    return static_cast<std::int64_t>(bytes);
-  };
-  std::int64_t reserved = 0;
-  comm::run_collectively(group, [&] { reserved = bytes_now(); });
-  for (int rank = 0; rank < group.size(); ++rank) {
+// One rank's chunks of a round, as they stand in the file.
+struct Chunk {
+  std::int64_t index = 0;  ///< of the first axis
+  std::int64_t bytes = 0;
+  std::uint32_t skipped_filters = 0;  ///< as HDF5 masks them
+};
+
+// Chunks are filtered by the ranks that have their values, all at the same time, and written by
+// rank 0: where a chunk stands depends on the sizes of those before it.
+void write_chunks(const comm::Group& group, hid_t dataset, const Piece& piece,
+                  const Storage& storage) {
+  const std::int64_t rounds = group.max(portions(piece, storage.chunk_indices));
+  for (std::int64_t round = 0; round < rounds; ++round) {
+    std::vector<Chunk> chunks;
+    std::string bytes;
     comm::run_collectively(group, [&] {
-      if (rank != group.rank()) return;
-      // The close of an earlier rank gave back the space that was reserved and not used.
-      if (const std::int64_t bytes = bytes_now(); bytes < reserved) {
-        reserve_space(path, reserved - bytes);
+      if (round >= portions(piece, storage.chunk_indices)) return;
+      const Portion part = portion(piece, round, storage.chunk_indices);
+      const auto compression =
+          storage.deflated == 1 ? hdf5::Compression::deflate : hdf5::Compression::none;
+      for (const hdf5::FilteredChunk& chunk : hdf5::filtered_chunks(
+               piece.type, part.box.extent, storage.chunk_indices, compression, part.values())) {
+        chunks.push_back(
+            {part.box.offset[0] + chunk.index, std::ssize(chunk.bytes), chunk.skipped_filters});
+        bytes += chunk.bytes;
       }
-      hdf5::write_and_close(hdf5::open_to_write(path),
-                            [&](hid_t file) { write_pieces_alone(file, pieces); });
-      flush_to_disk(path);
     });
+    const auto all = comm::gather_values(group, chunks, 0);
+    const auto write = [&](const std::vector<Chunk>& of_rank, const char* values) {
+      for (const Chunk& chunk : of_rank) {
+        hdf5::write_filtered_chunk(dataset, chunk.index, chunk.skipped_filters,
+                                   {values, static_cast<std::size_t>(chunk.bytes)});
+        values += chunk.bytes;
+      }
+      trace::recorder().note_progress();
+    };
+    // A rank's chunks come when those before are written. After a failure they come, too.
+    comm::run_collectively(group, [&] {
+      const auto message = [](int peer, std::string& text) {
+        return std::vector<comm::Message>{
+            {peer, Tensor::wrap(text.data(), {std::ssize(text)}, DType::uint8, nullptr)}};
+      };
+      if (group.rank() != 0) return group.exchange(message(0, bytes), {});
+      std::exception_ptr failure;
+      for (int rank = 0; rank < group.size(); ++rank) {
+        const std::vector<Chunk>& of_rank = all[static_cast<std::size_t>(rank)];
+        std::string received;
+        if (rank > 0) {
+          std::int64_t count = 0;
+          for (const Chunk& chunk : of_rank) count += chunk.bytes;
+          received.resize(static_cast<std::size_t>(count));
+          group.exchange({}, message(rank, received));
+        }
+        if (failure) continue;
+        try {
+          write(of_rank, rank > 0 ? received.data() : bytes.data());
+        } catch (...) {
+          failure = std::current_exception();
+        }
+      }
+      if (failure) std::rethrow_exception(failure);
+    });
+  }
+}
+
+void write_values(const comm::Group& group, const std::filesystem::path& path,
+                  const std::vector<Piece>& pieces, const std::vector<Storage>& storages) {
+  comm::run_collectively(group, [&] {
+    const bool writes = std::ranges::any_of(pieces, [&](const Piece& piece) {
+      return storages[std::size_t(&piece - pieces.data())].offset >= 0 && !piece.box.empty();
+    });
+    if (!writes) return;
+    Descriptor file = open_file(path, O_WRONLY);
+    for (std::size_t i = 0; i < pieces.size(); ++i) {
+      if (storages[i].offset < 0) continue;
+      write_contiguous(file.get(), path, pieces[i], storages[i].offset);
+    }
+    close_file(std::move(file), path);
+  });
+  hdf5::File file;  // on rank 0
+  try {
+    const bool chunked =
+        std::ranges::any_of(storages, [](const Storage& storage) { return storage.offset < 0; });
+    if (!chunked) return;
+    comm::run_on_first_rank(group, [&] { file = hdf5::open_to_write(path); });
+    for (std::size_t i = 0; i < pieces.size(); ++i) {
+      if (storages[i].offset >= 0) continue;
+      hdf5::Dataset dataset;
+      comm::run_on_first_rank(
+          group, [&] { dataset = hdf5::open_dataset(file.get(), pieces[i].name.c_str()); });
+      write_chunks(group, dataset ? dataset.get() : hdf5::no_id, pieces[i], storages[i]);
+    }
+    comm::run_on_first_rank(group, [&] { file.close(); });
+  } catch (...) {
+    file.abandon();
+    throw;
   }
 }
 
@@ -96,13 +185,13 @@ void check_values(const std::filesystem::path& path, const std::vector<Piece>& p
   const hdf5::File file = hdf5::open_for_reading(path);
   for (const Piece& piece : pieces) {
     const hdf5::Dataset dataset = hdf5::open_dataset(file.get(), piece.name.c_str());
-    if (piece.box.empty()) continue;
     for (std::int64_t number = 0; number < portions(piece); ++number) {
       const Portion part = portion(piece, number);
       const std::string found = hdf5::read_box(dataset.get(), piece.type, part.box);
       require(std::memcmp(found.data(), part.values(), found.size()) == 0, Status::io,
               "{}: {} {} does not read back as it was written", path.string(), piece.name,
               to_string(part.box));
+      trace::recorder().note_progress();
     }
   }
 }
@@ -153,24 +242,23 @@ void write_pieces_alone(hid_t file, const std::vector<Piece>& pieces) {
 }
 
 void write_pieces(const comm::Group& group, const std::filesystem::path& path,
-                  const std::function<void(hid_t)>& make_structure, std::int64_t reserve,
+                  const std::function<void(hid_t)>& make_structure, std::int64_t chunk_bytes,
                   const std::vector<Piece>& pieces) {
   const std::filesystem::path temporary = temporary_path(path);
   std::optional<NewFile> created;  // on the first rank
   try {
-    comm::run_collectively(group, [&] {
-      if (group.rank() != 0) return;
+    std::vector<Storage> storages;
+    comm::run_on_first_rank(group, [&] {
       created.emplace(path);
       hdf5::write_and_close(hdf5::create(temporary), make_structure);
-      reserve_space(temporary, reserve);
+      const hdf5::File made = hdf5::open_for_reading(temporary);
+      for (const Piece& piece : pieces) {
+        storages.push_back(storage_of(hdf5::open_dataset(made.get(), piece.name.c_str()).get()));
+      }
+      reserve_space(temporary, chunk_bytes);
     });
-    std::int64_t without_locks = 0;
-    comm::run_collectively(group, [&] { without_locks = can_lock(temporary) ? 0 : 1; });
-    if (group.max(without_locks) == 0) {
-      write_values(group, temporary, pieces);
-    } else {  // MPI-IO (ROMIO) would end the program
-      write_values_in_turn(group, temporary, pieces);
-    }
+    storages = comm::broadcast_values(group, storages, 0);
+    write_values(group, temporary, pieces, storages);
     comm::run_collectively(group, [&] {
       flush_to_disk(temporary);
       check_values(temporary, pieces);

@@ -37,22 +37,26 @@ std::string texts_checksum(const std::vector<std::string_view>& texts);
 /// The hash of the hashes of all indices, as text.
 std::string combined(std::span<const std::uint64_t> hashes);
 
-/// Writes values to datasets that are there, from this process alone and without MPI-IO: its pieces
-/// in any order, several of a dataset too. Error(io).
+/// Writes values to datasets that are there, from this process alone: its pieces in any order,
+/// several of a dataset too. Error(io).
 void write_pieces_alone(hid_t file, const std::vector<Piece>& pieces);
 
-/// Writes `path` from all ranks of `group`. First rank 0 alone calls `make_structure`, which writes
-/// everything except the values, so that only values are written in parallel. `reserve`: an upper
-/// bound of the bytes that the values take on disk. The space is reserved first, because HDF5 1.10
-/// cannot close a file properly on a full disk. Every rank passes the same datasets in the same
-/// order. Where files cannot be locked, the ranks write in turn, without MPI-IO, which needs locks.
-/// After writing, each rank reads its boxes back and compares them, since an MPI-IO layer
-/// may lose data silently. Only then the file is renamed from its temporary name to `path`.
+/// Writes `path` from all ranks of `group`. First rank 0 alone calls `make_structure`, which makes
+/// everything except the values. `chunk_bytes`: an upper bound of the bytes that chunks take on
+/// disk. All space is reserved first, because HDF5 1.10 cannot close a file properly on a full
+/// disk. Every rank passes the same datasets in the same order, with boxes of whole indices of the
+/// first axis, and of whole chunks.
+///
+/// No rank waits for another within HDF5 or MPI-IO, where one that fails would leave the others
+/// waiting for ever: values of a contiguous dataset are written by each rank for itself, at their
+/// place in the file; chunks are filtered by the ranks that have them and written by rank 0. After
+/// writing, each rank reads its boxes back and compares them. Only then the file is renamed from
+/// its temporary name to `path`.
 ///
 /// Collective. On failure no file is left behind and all ranks throw the same error:
 /// Error(cannot_create) or Error(io).
 void write_pieces(const comm::Group& group, const std::filesystem::path& path,
-                  const std::function<void(hid_t file)>& make_structure, std::int64_t reserve,
+                  const std::function<void(hid_t file)>& make_structure, std::int64_t chunk_bytes,
                   const std::vector<Piece>& pieces);
 
 }  // namespace reelmesh

@@ -136,8 +136,6 @@ void write_trace_file(const comm::Group& world, const std::filesystem::path& fol
   const std::int64_t origin = -world.max(-part_start(mine));
   std::optional<RowsOfRank> rows;
   comm::run_collectively(world, [&] { rows.emplace(folder, rank, mine, tables); });
-  std::int64_t bytes = std::int64_t{1} << 16;  // of what is not rows
-  bytes += ranks * static_cast<std::int64_t>(sizeof(RankRow) + sizeof mine.memory);
   RowCounts before{}, totals{};
   for (const PartTable kind : part_tables) {
     const std::size_t i = index(kind);
@@ -146,12 +144,11 @@ void write_trace_file(const comm::Group& world, const std::filesystem::path& fol
     world.sum(counts);
     before[i] = std::accumulate(counts.begin(), counts.begin() + rank, std::int64_t{0});
     totals[i] = std::accumulate(counts.begin(), counts.end(), std::int64_t{0});
-    bytes += totals[i] * static_cast<std::int64_t>(tables.of(kind).row_bytes);
   }
   const auto structure = [&](hid_t file) {
     make_structure(file, tables, totals, ranks, level, time_of(origin), true);
   };
-  write_pieces(world, folder / "trace.h5", structure, bytes,
+  write_pieces(world, folder / "trace.h5", structure, 0,
                rows->pieces(tables, rank, before, totals, origin));
 }
 

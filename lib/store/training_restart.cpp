@@ -144,9 +144,7 @@ void write_training_restart(const comm::Group& group, const std::filesystem::pat
     require(!error, Status::cannot_create, "{}: cannot create it: {}", path.parent_path().string(),
             error.message());
   });
-  constexpr std::int64_t more = std::int64_t{1}
-                                << 16;  // arrays have their space from the beginning
-  write_pieces(group, path, structure, more, pieces);
+  write_pieces(group, path, structure, 0, pieces);
 }
 
 void require_training_of(const std::filesystem::path& folder, const std::string& fingerprint) {
