@@ -13,6 +13,7 @@
 #include "base/system.hpp"
 #include "failure.hpp"
 #include "job/host_memory.hpp"
+#include "job/same_job.hpp"
 #include "program.hpp"
 
 namespace reelmesh::app {
@@ -39,6 +40,7 @@ Status run_on_all(const Job& job, const DoJob& work, std::unique_ptr<comm::Watch
   watchdog = std::make_unique<comm::Watchdog>(
       world, comm::WatchdogSettings{.timeout = job.device_timeout});
   try {
+    require_same_job_together(world, job, program_info().described());
     const Status status = work(world, job, program_info(), watchdog.get());
     complete.emplace();  // a stop that comes now must not change the status
     return status;

@@ -10,6 +10,7 @@
 
 #include "base/log.hpp"
 #include "base/nearest.hpp"
+#include "comm/group.hpp"
 #include "commands.hpp"
 #include "failure.hpp"
 #include "help.hpp"
@@ -116,6 +117,7 @@ int main(int argc, char** argv) {
     // others. An error with a rank may be that of this rank only.
     const app::Failure failure = app::current_failure();
     log::say(app::failure_level(failure), failure.message);
+    comm::join_launch();
     app::wait_for_lower_ranks();
     if (failure.rank && log::rank() != first_rank) {
       std::this_thread::sleep_for(std::chrono::seconds(5));  // a busy mpirun needs some time

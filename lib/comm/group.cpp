@@ -106,6 +106,13 @@ Environment::Environment() {
 
 Environment::~Environment() { MPI_Finalize(); }
 
+void join_launch() {
+  int called = 0;
+  MPI_Initialized(&called);
+  if (called != 0 || std::getenv("OMPI_COMM_WORLD_RANK") == nullptr) return;
+  MPI_Init(nullptr, nullptr);  // MPI_Finalize would wait for ranks that do not fail
+}
+
 void abort_all(Status status) {
   MPI_Abort(MPI_COMM_WORLD, static_cast<int>(status));
   std::_Exit(static_cast<int>(status));

@@ -27,6 +27,11 @@ class Environment {
   Environment& operator=(const Environment&) = delete;
 };
 
+/// For a process that ends with an error before it has called MPI: under Open MPI's mpirun, waits
+/// in MPI_Init for all processes. mpirun 4.1.4 waits for ever if a process ends with a status other
+/// than 0 while others are still to be started. Without mpirun, and after MPI_Init, does nothing.
+void join_launch();
+
 /// Ends all ranks of the job at once with this exit status (MPI_Abort).
 [[noreturn]] void abort_all(Status status);
 

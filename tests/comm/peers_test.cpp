@@ -124,6 +124,21 @@ TEST(Peers, OneThatComputesOrHasEndedACallMakesProgress) {
   }
 }
 
+TEST(Peers, OneThatWritesAFileWaitsUnlessAPartIsWritten) {
+  Beat writing = beat(nullptr, 5);
+  writing.stage = ShortText<24>("write");
+  std::vector<Peer> peers = three_ranks(beat("MPI_Waitall", 5));
+  hear_all(peers, beat("MPI_Waitall", 5), 105);
+  peers[1].hear(writing, 105);
+  EXPECT_TRUE(all_wait(peers, 115.5, timeout)) << "its disk may be lost";
+  EXPECT_THAT(deadlock_message(peers, timeout),
+              testing::AllOf(testing::HasSubstr("each other, or for files, for 10.00 s"),
+                             testing::HasSubstr("rank 1 in write")));
+  writing.waits = 6;
+  peers[1].hear(writing, 106);
+  EXPECT_FALSE(all_wait(peers, 115.5, timeout));
+}
+
 TEST(Peers, OneThatHasLeftWaits) {
   std::vector<Peer> peers = three_ranks(beat("MPI_Waitall", 5));
   peers[1].hear(of_kind(Beat::leaving), 110);

@@ -54,6 +54,50 @@ class Refusal(Scratch):
                     self.assertFalse(self.output.exists())
 
 
+class LaunchTest(Refusal):
+    def test_early_errors_on_many_ranks_return(self):
+        """mpirun 4.1.4 waits for ever for a rank that ends with an error before all are started."""
+        calls = {"unknown option": (64, ["run", "--nonsense"]),
+                 "missing prompts": (66, ["run", "--prompt.file", "nope.txt", "--model.path",
+                                          self.reference.model, "--output.path", self.output]),
+                 "missing job file": (66, ["train", "--config", "nope.cfg"]),
+                 "unknown subcommand": (64, ["runn"]), "help": (0, ["run", "--help"])}
+        for name, (status, words) in calls.items():
+            for _ in range(20 if LONG else 1):
+                with self.subTest(call=name):
+                    outcome = execute([MPIRUN, "--oversubscribe", "-n", "32", PROGRAM, *words],
+                                      timeout=120)
+                    self.assertEqual(outcome.status, status, outcome)
+                    self.assertEqual(len(outcome.lines(ERROR)), 0 if status == 0 else 1, outcome)
+                    self.assertLess(outcome.seconds, 60, outcome)
+
+    def test_ranks_with_unlike_jobs(self):
+        """As of a job file that differs between hosts: here mpirun gives the ranks other options."""
+        launch = [MPIRUN, "--oversubscribe", "-n", "1"]
+        others = {"--prompt.text": dict(prompt__text=["one", "three"]),
+                  "--output.path": dict(output__path=self.folder / "elsewhere"),
+                  "--sample.steps": dict(sample__steps=3)}
+        for name, other in others.items():
+            with self.subTest(difference=name):
+                words = [PROGRAM, "run", *arguments(self.options())]
+                unlike = [PROGRAM, "run", *arguments(self.options(**other))]
+                outcome = execute([*launch, *words, ":", "-n", "2", *unlike])
+                self.check_outcome(outcome, 64, "unlike jobs", name, "on ranks 1, 2")
+                self.assertFalse(self.output.exists())
+        # The same file of prompts with other contents, as on hosts that do not share it.
+        link = self.folder / "prompts.txt"
+        link.symlink_to("/proc/self/fd/9")
+
+        def reading(name, text):
+            (self.folder / name).write_text(text)
+            command = [PROGRAM, "run", *arguments(self.options(prompt__text=[],
+                                                               prompt__file=link))]
+            return ["sh", "-c", 'exec 9<"$0"; exec "$@"', self.folder / name, *command]
+        outcome = execute([*launch, *reading("a", "one\ntwo\n"), ":", "-n", "1",
+                           *reading("b", "one\nthree\n")])
+        self.check_outcome(outcome, 64, "unlike jobs", "clip 1", "three", "on rank 1")
+
+
 class PlanTest(Refusal):
     def test_more_groups_than_ranks(self):
         # tests/plan does this for all numbers of ranks.
