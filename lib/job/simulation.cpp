@@ -300,8 +300,7 @@ double Simulator::decode(Batch& batch, std::size_t decoder) {
 
 // As pipeline/phased.cpp.
 void Simulator::run_phased() {
-  const std::size_t tail =
-      batches_.size() - (planned_.tail ? std::min(planned_.tail_batches, batches_.size()) : 0);
+  const std::size_t tail = batches_.size() - planned_.tail_of(batches_.size());
   std::size_t made = 0, encoded = 0;
   while (made < batches_.size() && wait_for(all()) < cut_) {
     if (made == encoded) {
