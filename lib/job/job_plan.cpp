@@ -5,6 +5,7 @@
 #include <map>
 #include <numeric>
 
+#include "base/number.hpp"
 #include "base/stop.hpp"
 #include "base/units.hpp"
 #include "job/dry_runs.hpp"
@@ -169,7 +170,7 @@ ClipWorkload scaled(const ClipWorkload& small, const ClipWorkload& large) {
     const double share =
         static_cast<double>(layout.box(rank).numel()) / static_cast<double>(numel(layout.global()));
     std::int64_t& working = cost.memory.working;
-    working = static_cast<std::int64_t>(static_cast<double>(working) * ratio * share);
+    working = to_integer(static_cast<double>(working) * ratio * share);
     cost.time = ratio * share * cost.time;
     return cost;
   };
