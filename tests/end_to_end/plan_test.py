@@ -278,6 +278,11 @@ class TimesTest(PlanCase):
         self.assertEqual(late.status, 0, late)
         self.assertIn("predicted time: 2.78e+26 h ", late.output)
         self.assertIn(" --time=UNLIMITED ", late.output)
+        named = self.machine("name = test", "name = \x1b]0;owned\x07\x1b[31m\u009b31m")
+        for own in ((), ("--json",)):
+            text = self.plan(self.tiny(device__machine=named), "--ranks", 1, *own).output
+            self.assertIn("owned", text)
+            self.assertFalse([one for one in text if not one.isprintable() and one != "\n"])
         # Messages between nodes wait for the network.
         network = self.machine("network = 2e-5 1e9", "network = 0.5 1e9")
         for own, waits in (((), False), (("--ranks-per-node", 1), True)):
