@@ -1,4 +1,4 @@
-"""`reelmesh run --parallel.tune yes`: layouts that are timed on the first steps of the job's own clips."""
+"""`parallel.tune = yes`: layouts that are timed on the first steps of the job's own clips."""
 
 import json
 import os
@@ -31,7 +31,7 @@ class TuneTest(Interrupted):
             "device__backend": BACKEND or "cpu", "device__machine": MACHINE} | SMALL | more)
 
     def tuned(self, ranks, **more):
-        """Runs the job with parallel.tune, which must succeed. Returns its lines about the layouts."""
+        """Runs the job with parallel.tune; it must succeed. Returns its lines about the layouts."""
         outcome = run(self.options(self.output, **more) | TUNE, ranks)
         self.assertEqual(outcome.status, 0, outcome)
         self.assertEqual(outcome.lines(ERROR) + outcome.lines(WARNING), [], outcome)
