@@ -14,10 +14,10 @@ namespace reelmesh::app {
 namespace {
 
 // Prompts, images and videos are in the requests, and only clips of videos have a strength; the
-// rest belongs to the folder of that job.
-constexpr std::array<std::string_view, 7> not_taken{
-    "prompt.text",     "prompt.file", "prompt.image",    "prompt.video",
-    "sample.strength", "output.path", "output.if-exists"};
+// folder is that of the other job, and layouts are timed only where it is asked for.
+constexpr std::array<std::string_view, 8> not_taken{
+    "prompt.text",     "prompt.file", "prompt.image",     "prompt.video",
+    "sample.strength", "output.path", "output.if-exists", "parallel.tune"};
 
 bool is_path(const Given& option) {
   return option.name.starts_with("model.") ||

@@ -3,6 +3,7 @@
 #include <map>
 
 #include "base/log.hpp"
+#include "base/text.hpp"
 #include "base/units.hpp"
 #include "commands.hpp"
 #include "counts.hpp"
@@ -32,7 +33,7 @@ struct Verdict {
   }
 };
 
-void line(const std::string& text) { std::cout << "  " << text << '\n'; }
+void line(const std::string& text) { std::cout << "  " << one_line(text) << '\n'; }
 
 template <class List, class Show>
 void list(const List& items, const std::string& what, Show&& show) {

@@ -42,7 +42,7 @@ std::vector<std::string> key_names(JobKind kind) {
 po::options_description known_options(JobKind kind) {
   po::options_description known;
   known.add_options()("config", po::value<std::string>())("max-time", po::value<std::string>())(
-      "help", "")("tune", po::bool_switch());
+      "help", "");
   if (kind != JobKind::training) known.add_options()("from", po::value<std::string>());
   for (const Option& key : keys_of(kind)) {
     known.add_options()(key.name, po::value<std::string>(), "");
@@ -244,11 +244,6 @@ Draft read_draft(JobKind kind, const std::vector<Given>& givens,
   if (const auto limit = line.find("max-time"); limit != line.end()) {
     draft.job.max_time = parse_time_limit(limit->second.front().value, "--max-time");
   }
-  draft.job.tune = line.contains("tune");
-  require(
-      !draft.job.tune || kind != JobKind::training, Status::usage,
-      "--tune: is given for a training, expected clips to make: a training chooses only how many "
-      "replicas it has");
   require(!draft.job.model.root.empty(), Status::usage,
           "model.path is missing, expected the folder of a checkpoint");
   draft.job.model.complete();
@@ -384,7 +379,7 @@ PlanOptions parse_plan(int argc, const char* const* argv, const Allocation& allo
   std::set<std::string> seen;
   for (Given& given : words.options) {
     const bool own = given.name.find('.') == std::string::npos && given.name != "config" &&
-                     given.name != "from" && given.name != "max-time" && given.name != "tune";
+                     given.name != "from" && given.name != "max-time";
     require(!own || seen.insert(given.name).second, Status::usage, "{}: given twice, expected once",
             given.where);
     if (given.name == "ranks") {
@@ -529,9 +524,6 @@ std::string train_help() {
 }
 
 std::string run_help() {
-  const char* const tune_help =
-      "time the three layouts that are predicted to be fastest on the first steps of the job's own "
-      "clips, and go on with the fastest, with device.machine";
   const char* const from =
       "run the job of this file again, with its prompts, settings and layout options, into another "
       "output.path. Options on the command line win, also over the settings of its clips";
@@ -539,7 +531,6 @@ std::string run_help() {
                                      {{"--config FILE", "job file"},
                                       {"--from JOB.h5", from},
                                       {"--max-time TIME|none", max_time_help},
-                                      {"--tune", tune_help},
                                       {"--help", "print this text"}}}};
   const std::vector<HelpSection> of_job = option_sections(JobKind::clips);
   sections.insert(sections.end(), of_job.begin(), of_job.end());

@@ -5,6 +5,7 @@
 
 #include "base/log.hpp"
 #include "base/new_file.hpp"
+#include "base/text.hpp"
 #include "base/units.hpp"
 #include "comm/together.hpp"
 #include "commands.hpp"
@@ -26,6 +27,8 @@
 namespace reelmesh::app {
 
 namespace {
+
+constexpr bool ascii_only = true;  // of JSON: names may have characters that change a terminal
 
 Conditions conditions_of(const PlanOptions& options, int ranks) {
   const Job& job = options.job;
@@ -65,9 +68,9 @@ ComparedPlan planned_in_short(const PlanOptions& options, int ranks) {
 void print_plans(const std::vector<ComparedPlan>& plans, bool with_ranks, const std::string& remark,
                  bool as_json) {
   if (as_json) {
-    std::cout << nlohmann::json{{"compared", described(plans)}}.dump(2) << '\n';
+    std::cout << nlohmann::json{{"compared", described(plans)}}.dump(2, ' ', ascii_only) << '\n';
   } else {
-    std::cout << table_of(plans, with_ranks) << remark;
+    std::cout << printable_lines(table_of(plans, with_ranks) + remark);
   }
 }
 
@@ -180,9 +183,9 @@ Status print_comparison_with_run(const PlanOptions& options) {
       corrected(planned, form_batches(planned.clips, planned.kinds, job.batch), run);
   if (!options.calibrate.empty()) write_machine(options.calibrate, correction.machine);
   if (options.json) {
-    std::cout << describe(correction).dump(2) << '\n';
+    std::cout << describe(correction).dump(2, ' ', ascii_only) << '\n';
   } else {
-    std::cout << table_of(correction);
+    std::cout << printable_lines(table_of(correction));
   }
   return Status::ok;
 }
@@ -259,7 +262,8 @@ Status plan_command(int argc, const char* const* argv) {
     }
   };
   const auto print = [&] {
-    std::cout << (options.json ? described.dump(2) + "\n" : text) << std::flush;
+    std::cout << (options.json ? described.dump(2, ' ', ascii_only) + "\n" : printable_lines(text))
+              << std::flush;
     return Status::ok;
   };
   const auto add_clips = [&](const JobPlan& planned, const std::string& when, int batch) {

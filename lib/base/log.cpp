@@ -83,7 +83,7 @@ void set_level(Level level) { logger().set_level(to_spdlog(level)); }
 void say(Level level, const std::string& message) {
   if (rank() != first_rank) return;
   if (level < Level::warning) {
-    logger().log(to_spdlog(level), "{}", message);
+    logger().log(to_spdlog(level), "{}", printable_lines(message));
   } else {
     logger().log(to_spdlog(level), "{}{}", prefix(level), one_line(message));
   }

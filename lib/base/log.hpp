@@ -25,7 +25,7 @@ LaunchedRank rank();
 void set_level(Level level);
 
 /// Logs a message that is the same on all ranks: only rank 0 prints it. Warnings and errors are one
-/// line each: see one_line().
+/// line each: see one_line(), for others printable_lines().
 void say(Level level, const std::string& message);
 /// Logs a message about one rank, with its number: by default this one. The caller prints it.
 void say_here(Level level, const std::string& message, LaunchedRank on_rank = rank());

@@ -1,6 +1,9 @@
 #pragma once
-// Numbers from text.
+// Numbers from text, and whole numbers from others.
 #include <charconv>
+#include <cmath>
+#include <cstdint>
+#include <limits>
 #include <optional>
 #include <string_view>
 #include <system_error>
@@ -17,6 +20,16 @@ std::optional<Number> read_number(std::string_view text) {
   const auto [stop, error] = std::from_chars(text.data(), end, value);
   if (error != std::errc() || stop != end) return std::nullopt;
   return value;
+}
+
+/// `value` without its fraction. If it is beyond the range of std::int64_t, the nearest number
+/// within; 0 if it is not a number. A cast would be undefined for these.
+inline std::int64_t to_integer(double value) {
+  using Limits = std::numeric_limits<std::int64_t>;
+  constexpr double beyond = 0x1p63;
+  if (std::isnan(value)) return 0;
+  if (value >= beyond) return Limits::max();
+  return value < -beyond ? Limits::min() : static_cast<std::int64_t>(value);
 }
 
 }  // namespace reelmesh

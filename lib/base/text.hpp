@@ -11,12 +11,17 @@ constexpr bool continues_character(char byte) {
   return (static_cast<unsigned char>(byte) & 0xc0U) == 0x80U;
 }
 
-/// A text for one line of a terminal or a log: control characters, such as line ends in reasons
-/// that libraries give or in paths, become spaces.
-inline std::string one_line(std::string text) {
-  const auto controls = [](char byte) { return (byte >= 0 && byte < ' ') || byte == 0x7f; };
-  std::ranges::replace_if(text, controls, ' ');
-  return text;
+/// A text from outside for a terminal or a log: characters that would change the terminal or the
+/// direction of writing become spaces (C0 and C1 controls, U+061C, U+200E, U+200F, U+2028 to
+/// U+202E, U+2066 to U+2069). Line ends stay.
+std::string printable_lines(std::string_view text);
+
+/// The same for one line: line ends, such as those in reasons that libraries give or in paths,
+/// become spaces, too.
+inline std::string one_line(std::string_view text) {
+  std::string line = printable_lines(text);
+  std::ranges::replace(line, '\n', ' ');
+  return line;
 }
 
 /// The first bytes of a text, at most `max_bytes`, without a partial character at the end.

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "base/error.hpp"
+#include "base/number.hpp"
 
 namespace reelmesh {
 namespace {
@@ -44,7 +45,7 @@ std::int64_t parse_bytes(std::string_view text, std::string_view option) {
   const double bytes =
       parse_with_units(text, option, units.data(), units.size(), "a size such as 16GiB");
   require(bytes < 9.0e18, Status::usage, "{}: found '{}', expected less than 8 EiB", option, text);
-  return static_cast<std::int64_t>(bytes);
+  return to_integer(bytes);
 }
 
 double parse_seconds(std::string_view text, std::string_view option) {
@@ -65,7 +66,9 @@ std::string format_bytes(double bytes) {
 
 std::string format_seconds(double seconds) {
   if (seconds < 60) return fmt::format("{:.2f} s", seconds);
-  const auto whole = static_cast<std::int64_t>(seconds + 0.5);
+  constexpr double very_long = 1e13;  // seconds
+  if (seconds >= very_long) return fmt::format("{:.3g} h", seconds / 3600);
+  const std::int64_t whole = to_integer(seconds + 0.5);
   if (whole < 3600) return fmt::format("{} min {} s", whole / 60, whole % 60);
   return fmt::format("{} h {} min", whole / 3600, whole % 3600 / 60);
 }

@@ -8,6 +8,8 @@
 #include <cstring>
 #include <map>
 
+#include "base/number.hpp"
+
 namespace reelmesh {
 namespace {
 
@@ -39,9 +41,9 @@ Allocation find_allocation(const Variables& variables, double now) {
       found.ranks_per_node = (*found.ranks + *nodes - 1) / *nodes;
     }
     found.threads = count(variables("SLURM_CPUS_PER_TASK"));
-    constexpr std::int64_t mebibyte = 1 << 20;
+    constexpr double mebibyte = 1 << 20;
     if (const auto memory = positive(variables("SLURM_MEM_PER_NODE"))) {
-      found.node_bytes = *memory * mebibyte;
+      found.node_bytes = to_integer(static_cast<double>(*memory) * mebibyte);
     }
     if (const auto end = positive(variables("SLURM_JOB_END_TIME"))) {
       found.seconds_left = static_cast<double>(*end) - now;
@@ -80,8 +82,11 @@ std::string sbatch_line(const JobPlan& planned, const std::optional<Prediction>&
   }
   if (prediction) {
     constexpr double margin = 300;
-    const auto minutes = static_cast<std::int64_t>(std::ceil((prediction->high + margin) / 60));
-    line += fmt::format(" --time={:02}:{:02}:00", minutes / 60, minutes % 60);
+    constexpr double longest = 1e9;  // minutes: Slurm has 32 bits for them
+    const double minutes = std::ceil((prediction->high + margin) / 60);
+    const std::int64_t whole = to_integer(minutes);
+    line += minutes < longest ? fmt::format(" --time={:02}:{:02}:00", whole / 60, whole % 60)
+                              : " --time=UNLIMITED";
   }
   return fmt::format("{} jobs/{}.sbatch", line, planned.train ? "train" : planned.family->name());
 }

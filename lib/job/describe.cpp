@@ -132,11 +132,11 @@ json schedule(const JobPlan& planned, const std::vector<BatchOutline>& batches) 
   json last;
   if (planned.tail) {
     const std::vector<RankRange>& larger = planned.tail->roles.denoise;
-    last = {{"batches", planned.tail_batches},
+    last = {{"batches", planned.tail_of(batches.size())},
             {"replicas", larger.size()},
             {"replica_ranks", larger.front().count}};
   }
-  return {{"batches", batches.size() - planned.tail_batches},
+  return {{"batches", batches.size() - planned.tail_of(batches.size())},
           {"replicas", replicas},
           {"idle", schedule.idle},
           {"last", last}};
@@ -210,9 +210,8 @@ json describe(const JobPlan& planned, const std::vector<BatchOutline>& batches,
     }
   }
   if (prediction) all["predicted"] = describe(*prediction, planned);
-  if (planned.tail) {
-    all["last_batches"] = {{"batches", planned.tail_batches},
-                           {"plan", describe_layout(*planned.tail, size)}};
+  if (const std::size_t last = planned.tail_of(batches.size()); last > 0) {
+    all["last_batches"] = {{"batches", last}, {"plan", describe_layout(*planned.tail, size)}};
   }
   all["description"] = plan_text(all);
   return all;

@@ -5,6 +5,7 @@
 #include <map>
 #include <numeric>
 
+#include "base/number.hpp"
 #include "base/stop.hpp"
 #include "base/units.hpp"
 #include "job/dry_runs.hpp"
@@ -153,14 +154,14 @@ Clip small_clip(const Job& job, const JobPlan& planned, const Clip& large) {
   return planned.family->clip(small, 0, *planned.tokenizer, planned.inputs);
 }
 
-// Completes the workload of a clip that is too large to run: working memory and operations in
-// proportion to those of a smaller clip on one rank.
-ClipWorkload scaled(ClipWorkload large, const ClipWorkload& small) {
-  DenoiseWorkload& w = large.denoise;
-  w.streamed = small.denoise.streamed;
-  w.clips = small.denoise.clips;
-  w.layers = small.denoise.layers;
-  w.element_bytes = small.denoise.element_bytes;
+// The workload of clips that are too large to run: that of smaller ones, as dry runs have completed
+// it, with the sizes of `large`. Working memory and operations grow with the latents.
+ClipWorkload scaled(const ClipWorkload& small, const ClipWorkload& large) {
+  ClipWorkload result = small;
+  result.decode = large.decode;
+  DenoiseWorkload& w = result.denoise;
+  w.latents = large.denoise.latents;
+  w.dropped_frames = large.denoise.dropped_frames;
   const auto latents = [](const DenoiseWorkload& of) {
     return static_cast<double>(numel(of.latents));
   };
@@ -169,7 +170,7 @@ ClipWorkload scaled(ClipWorkload large, const ClipWorkload& small) {
     const double share =
         static_cast<double>(layout.box(rank).numel()) / static_cast<double>(numel(layout.global()));
     std::int64_t& working = cost.memory.working;
-    working = static_cast<std::int64_t>(static_cast<double>(working) * ratio * share);
+    working = to_integer(static_cast<double>(working) * ratio * share);
     cost.time = ratio * share * cost.time;
     return cost;
   };
@@ -190,9 +191,9 @@ ClipWorkload scaled(ClipWorkload large, const ClipWorkload& small) {
       return grown(cost(decoded, 0), layout.latents, rank);
     };
   };
-  large.decode.cost = grown_from(small.decode.cost);
-  if (small.encode) large.encode = grown_from(small.encode);
-  return large;
+  result.decode.cost = grown_from(small.decode.cost);
+  if (small.encode) result.encode = grown_from(small.encode);
+  return result;
 }
 
 int ranks_of_fullest_node(const PlanMachine& machine) {
@@ -271,7 +272,7 @@ Workload job_workload(const Job& job, const JobPlan& planned, const Precision& p
       const Clip clip = small_clip(job, planned, *first[size]);
       ClipWorkload small = family.workload(clip, tokens[size]);
       runs->complete(small, clip, together);
-      of_size = scaled(std::move(of_size), small);
+      of_size = scaled(small, of_size);
     }
     if (!precision.on_gpu) add(planned.loras, of_size.denoise);
     if (!job.keep_video || job.train) {  // the decoder is not even loaded
@@ -622,7 +623,7 @@ double seconds_of_tasks(const JobPlan& planned, const std::vector<BatchOutline>&
   if (!planned.tail) return task_schedule(planned, batches).end;
   std::vector<BatchOutline> ordered;
   for (const std::size_t i : task_schedule(planned, batches).order) ordered.push_back(batches[i]);
-  const auto border = ordered.end() - static_cast<std::ptrdiff_t>(planned.tail_batches);
+  const auto border = ordered.end() - static_cast<std::ptrdiff_t>(planned.tail_of(ordered.size()));
   return batch_schedule(planned.plan, planned, {ordered.begin(), border}).end +
          batch_schedule(*planned.tail, planned, {border, ordered.end()}).end;
 }

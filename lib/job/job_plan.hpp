@@ -1,6 +1,7 @@
 #pragma once
 // A job and a machine → clips and the plan that `run` executes and `plan` prints. No MPI: every
 // rank computes the same plan.
+#include <algorithm>
 #include <functional>
 
 #include "job/family.hpp"
@@ -62,6 +63,11 @@ struct JobPlan {
   std::optional<Plan> tail;
   std::size_t tail_batches = 0;
 
+  /// How many of these batches, which may be fewer than were planned, the tail makes: the last
+  /// ones.
+  std::size_t tail_of(std::size_t batches) const {
+    return tail ? std::min(tail_batches, batches) : 0;
+  }
   /// A clip, made from its request, with the saved step of its outline. job: that of plan_job().
   Clip clip(const Job& job, const ClipOutline& outline) const;
   /// Bytes of the embeddings of a clip's texts, and of its encoded input.

@@ -384,6 +384,14 @@ std::vector<Option> parallel_options() {
        }}};
 }
 
+std::vector<Option> tune_options() {
+  return {{"parallel.tune", "YES|NO",
+           "yes: time the three layouts that are predicted to be fastest on the first steps of the "
+           "job's own clips, and go on with the fastest, with device.machine",
+           "no", Effect::no_bits,
+           [](Draft& d, Text text, Where option) { d.job.tune = parse_switch(text, option); }}};
+}
+
 std::vector<Option> device_options() {
   return {
       {"device.backend", "NAME",
@@ -492,6 +500,7 @@ std::vector<Option> all_options() {
   add(JobKind::clips, clip_output_options());
   add(JobKind::any, restart_options());
   add(JobKind::any, parallel_options());
+  add(JobKind::clips, tune_options());
   add(JobKind::any, device_options());
   add(JobKind::any, numerics_options());
   return all;

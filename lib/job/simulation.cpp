@@ -9,6 +9,7 @@
 #include <random>
 
 #include "base/error.hpp"
+#include "base/number.hpp"
 #include "base/units.hpp"
 #include "job/loading.hpp"
 
@@ -17,7 +18,7 @@ namespace {
 
 constexpr std::size_t most_failures = 1000;
 
-std::int64_t nanoseconds(double seconds) { return std::llround(1e9 * seconds); }
+std::int64_t nanoseconds(double seconds) { return to_integer(std::round(1e9 * seconds)); }
 
 // What of a batch is still to be made.
 struct Batch {
@@ -126,7 +127,7 @@ void Simulator::add(int rank, const trace::SpanKind& kind, double start, double 
   span.start_ns = nanoseconds(start);
   span.duration_ns = nanoseconds(std::min(end, cut_)) - span.start_ns;
   span.bytes = cost.sent_bytes;
-  span.flops = static_cast<std::int64_t>(cost.flops);
+  span.flops = to_integer(cost.flops);
   result_.spans[static_cast<std::size_t>(rank)].push_back(span);
 }
 
@@ -253,7 +254,7 @@ double Simulator::denoise(Batch& batch, std::size_t replica) {
         cost = clip.ranks[static_cast<std::size_t>(rank)].step;
         const double share = clips / static_cast<double>(clip.workload.clips);
         cost.flops *= share;
-        cost.sent_bytes = std::llround(share * static_cast<double>(cost.sent_bytes));
+        cost.sent_bytes = to_integer(std::round(share * static_cast<double>(cost.sent_bytes)));
       }
       add(rank, kind, begin, end, index, step, cost);
     }
@@ -300,8 +301,7 @@ double Simulator::decode(Batch& batch, std::size_t decoder) {
 
 // As pipeline/phased.cpp.
 void Simulator::run_phased() {
-  const std::size_t tail =
-      batches_.size() - (planned_.tail ? std::min(planned_.tail_batches, batches_.size()) : 0);
+  const std::size_t tail = batches_.size() - planned_.tail_of(batches_.size());
   std::size_t made = 0, encoded = 0;
   while (made < batches_.size() && wait_for(all()) < cut_) {
     if (made == encoded) {

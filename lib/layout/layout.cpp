@@ -6,6 +6,7 @@
 #include <queue>
 #include <set>
 
+#include "base/number.hpp"
 #include "base/units.hpp"
 
 namespace reelmesh {
@@ -66,7 +67,7 @@ std::vector<std::int64_t> cut_by_weight(std::int64_t extent, const RankWeights& 
   std::int64_t rest = extent;
   for (const double weight : weights) {
     const double share = std::floor(static_cast<double>(extent) * (weight / sum)) - 1;
-    parts.push_back(std::max<std::int64_t>(0, static_cast<std::int64_t>(share)));
+    parts.push_back(std::max<std::int64_t>(0, to_integer(share)));
     rest -= parts.back();
   }
   // The rest is handed out one by one: to the part with the smallest (length + 1) / weight, the

@@ -12,7 +12,7 @@ struct Schedule {
   std::size_t batches = 0;
   int embeddings_rank = 0;       ///< of the world: the rank that has the embeddings
   std::int64_t queue_bytes = 0;  ///< of embeddings, what may wait there at a time
-  /// Phased mode: how many of the last batches are made with other roles, and these.
+  /// Phased mode: how many of the batches, the last ones, are made with other roles, and these.
   std::size_t tail_batches = 0;
   Roles tail_roles;
 };

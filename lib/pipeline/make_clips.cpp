@@ -28,7 +28,7 @@ MadeClips make_clips_together(const Job& job, const JobPlan& planned, const comm
                           .batches = batches.size(),
                           .embeddings_rank = plan.embeddings_rank(),
                           .queue_bytes = plan.queue_bytes,
-                          .tail_batches = planned.tail_batches,
+                          .tail_batches = planned.tail_of(batches.size()),
                           .tail_roles = planned.tail ? planned.tail->roles : Roles{}};
   ClipMaker maker(job, planned, world, device, std::move(batches), traces, trial);
   const bool complete = make_batches_together(world, maker, schedule, watchdog);

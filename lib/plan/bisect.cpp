@@ -5,6 +5,8 @@
 #include <map>
 #include <numeric>
 
+#include "base/number.hpp"
+
 namespace reelmesh {
 namespace {
 
@@ -117,7 +119,7 @@ Layout bisected_by_weight(const Shape& grid, const RankWeights& weights) {
     Cut best;
     double time = ranks > 1 ? static_cast<double>(tokens(extent)) / *begin : 0;
     for (const std::size_t axis : {1, 2, 0}) {
-      const auto down = static_cast<std::int64_t>(static_cast<double>(extent[axis]) * a / (a + b));
+      const std::int64_t down = to_integer(static_cast<double>(extent[axis]) * a / (a + b));
       for (const std::int64_t at : {down, down + 1}) {
         if (ranks == 1 || at < 1 || at >= extent[axis]) continue;
         const Cut cut{axis, at, ranks / 2};

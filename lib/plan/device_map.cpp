@@ -42,7 +42,7 @@ std::vector<std::int64_t> fill_balanced(std::int64_t layers, std::int64_t layer_
   const auto filled = [&](double part) {
     std::vector<std::int64_t> limits;
     for (const std::int64_t room : available) {
-      limits.push_back(static_cast<std::int64_t>(part * static_cast<double>(room)));
+      limits.push_back(to_integer(part * static_cast<double>(room)));
     }
     return fill(layers, layer_bytes, embedding_bytes, first, limits);
   };

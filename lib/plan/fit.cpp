@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/number.hpp"
 #include "plan/step_time.hpp"
 
 namespace reelmesh {
@@ -145,8 +146,8 @@ Plan with_weights(Plan plan, Residence residence, const Workload& workload,
       most = std::max(most, part);
     }
   }
-  weights.kept = static_cast<std::int64_t>(most * static_cast<double>(weights.all));
-  weights.fetched = static_cast<std::int64_t>((1 - least) * static_cast<double>(streamed.step));
+  weights.kept = to_integer(most * static_cast<double>(weights.all));
+  weights.fetched = to_integer((1 - least) * static_cast<double>(streamed.step));
   predict_memory(plan, workload, machine);
   return plan;
 }

@@ -1,5 +1,7 @@
 #include "plan/weights.hpp"
 
+#include "base/number.hpp"
+
 namespace reelmesh {
 
 double WeightPlan::kept_part(std::size_t replica, int rank, int ranks) const {
@@ -14,7 +16,7 @@ double WeightPlan::kept_part(std::size_t replica, int rank, int ranks) const {
 
 StageMemory without_streamed(StageMemory memory, const StreamedWeights& streamed, double kept,
                              std::int64_t window) {
-  memory.weights -= static_cast<std::int64_t>((1 - kept) * static_cast<double>(streamed.bytes));
+  memory.weights -= to_integer((1 - kept) * static_cast<double>(streamed.bytes));
   if (kept < 1) memory.working += window;
   return memory;
 }

@@ -6,6 +6,7 @@
 #include <tuple>
 
 #include "base/log.hpp"
+#include "base/number.hpp"
 #include "base/stop.hpp"
 #include "base/trace.hpp"
 #include "comm/group_values.hpp"
@@ -153,7 +154,7 @@ std::vector<std::int64_t> chosen_frames(double video_fps, std::int64_t video_fra
   if (last >= static_cast<double>(video_frames)) return {};
   std::vector<std::int64_t> chosen;
   for (std::int64_t i = 0; i < frames; ++i) {
-    chosen.push_back(fps ? static_cast<std::int64_t>(frame_at(i, video_fps, *fps)) : i);
+    chosen.push_back(fps ? to_integer(frame_at(i, video_fps, *fps)) : i);
   }
   return chosen;
 }

@@ -249,7 +249,7 @@ namespace {
 // the largest, as replicas exchange less than the ranks of one do.
 void choose_replicas(ParallelRequest& request, int ranks, std::int64_t batch) {
   if (request.replicas) return;
-  const int at_least = request.ulysses.value_or(1) * request.ring.value_or(1);
+  const std::int64_t at_least = MeshRequest{{}, request.ulysses, request.ring}.product();
   double best = 0;
   for (int replicas = 1; replicas <= std::min<std::int64_t>(batch, ranks / at_least); ++replicas) {
     const auto rounds = static_cast<double>((batch + replicas - 1) / replicas);

@@ -26,6 +26,7 @@ class From : public Scratch {
                        {"output.if-exists", "replace"},
                        {"parallel.ulysses", "auto"},
                        {"parallel.device-map", "map.json"},
+                       {"parallel.tune", "yes"},
                        {"trace.level", "ops"}};
     record_.provenance.working_folder = std::filesystem::current_path().string();
     record_.provenance.weights_hash = "0123";
@@ -66,6 +67,7 @@ TEST_F(From, TakesOptionsAndRequests) {
   EXPECT_EQ(job.trace_level, 3);
   EXPECT_EQ(job.sample.seed, 7U);
   EXPECT_FALSE(job.parallel.ulysses);
+  EXPECT_FALSE(job.tune);
   EXPECT_EQ(job.source.from, "before/job.h5");
   EXPECT_EQ(job.source.weights_hash, "0123");
   EXPECT_EQ(job.source.given,

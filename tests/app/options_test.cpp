@@ -74,7 +74,8 @@ TEST_F(Options, RestartEveryIsANumberOfStepsATimeOrNone) {
 TEST_F(Options, TunesWithAMachine) {
   EXPECT_FALSE(parse_more({}).tune);
   const std::string machine = std::string(REELMESH_TEST_DATA) + "/machine.cfg";
-  EXPECT_TRUE(parse_more({"--tune", "--device.machine", machine}).tune);
+  EXPECT_TRUE(parse_more({"--parallel.tune", "yes", "--device.machine", machine}).tune);
+  EXPECT_FALSE(parse_more({"--parallel.tune", "no"}).tune);
 }
 
 TEST_F(Options, TakesFloat16ForGpus) {
@@ -341,8 +342,9 @@ TEST_F(Options, RefusesWithOneMessage) {
       {{"--restart.every", "often"}, "64: --restart.every: found 'often', expected a time such as"},
       {{"--max-time", "0s"}, "64: --max-time: found '0s', expected a time above 0"},
       {{"--max-time", "1h", "--max-time", "2h"}, "64: --max-time: given twice"},
-      {{"--tune"}, "64: device.machine is missing, expected a machine file"},
-      {{"--tune", "yes"}, "64: unexpected argument 'yes'"},
+      {{"--parallel.tune", "yes"}, "64: device.machine is missing, expected a machine file"},
+      {{"--parallel.tune", "3"}, "64: --parallel.tune: found '3', expected yes or no"},
+      {{"--tune"}, "64: unknown option --tune; did you mean --parallel.tune?"},
       {{"--device.timeout", "soon"},
        "64: --device.timeout: found 'soon', expected a time such as 90s"},
       {{"--device.timeout", "0s"}, "64: --device.timeout: found '0s', expected a time above 0"},

@@ -35,7 +35,8 @@ TEST(PlanOptions, TakesThoseOfRunAndItsOwn) {
   EXPECT_EQ(plan({"--ranks", "1,2,8"}).ranks, (std::vector{1, 2, 8}));
   EXPECT_TRUE(plan({"--ranks", "4", "--compare"}).compare);
   const std::string machine = std::string(REELMESH_TEST_DATA) + "/machine.cfg";
-  EXPECT_TRUE(plan({"--ranks", "4", "--tune", "--device.machine", machine}).job.tune);
+  EXPECT_TRUE(
+      plan({"--ranks", "4", "--parallel.tune", "yes", "--device.machine", machine}).job.tune);
   EXPECT_EQ(plan({"--deadline", "2h"}).deadline, 7200.0);
   Allocation allocation;
   allocation.ranks = 6;

@@ -1,6 +1,11 @@
 // Exit status and output of the program; errors are reported once.
 #include <gmock/gmock.h>
 
+#include <iterator>
+#include <regex>
+#include <set>
+#include <sstream>
+
 #include "scratch.hpp"
 #include "shell.hpp"
 #include "tensor/device.hpp"
@@ -40,6 +45,72 @@ TEST_F(Program, HelpsAndTellsItsVersion) {
   EXPECT_THAT(version.text, HasSubstr("backends: cpu"));
   EXPECT_EQ(version.text.find("CUDA: ") != std::string::npos, cuda_built) << version.text;
   EXPECT_THAT(version.text, HasSubstr("HDF5: 1."));
+}
+
+// The names of a list of words.
+std::set<std::string> words(const std::string& text) {
+  std::istringstream list(text);
+  return {std::istream_iterator<std::string>(list), {}};
+}
+
+// The long options in this text, without those of a section ("sample.steps"); mpirun also writes
+// "-name|--name".
+std::set<std::string> long_options(const std::string& text) {
+  static const std::regex option("(?:^|[\\s|(\"])--([a-z][a-z0-9-]*)(?![a-z0-9.-])");
+  std::set<std::string> names;
+  for (std::sregex_iterator found(text.begin(), text.end(), option);
+       found != std::sregex_iterator(); ++found) {
+    names.insert((*found)[1]);
+  }
+  return names;
+}
+
+// mpirun looks for some of its options behind the program, too.
+TEST_F(Program, HasNoOptionOfALauncher) {
+  // Open MPI 4.1: mpirun --help all.
+  std::set<std::string> theirs = words(
+      "allow-run-as-root am app bind-to bind-to-core bind-to-socket bycore bynode byslot cartofile "
+      "cf continuous cpu-list cpu-set cpus-per-proc cpus-per-rank debug debug-daemons "
+      "debug-daemons-file debug-devel debugger default-hostfile disable-recovery "
+      "display-allocation display-devel-allocation display-devel-map display-diffable-map "
+      "display-map display-topo do-not-launch do-not-resolve dvm enable-instant-on-support "
+      "enable-recovery fwd-mpirun-port get-stack-traces gmca hnp host hostfile index-argv-by-rank "
+      "launch-agent leave-session-attached machinefile map-by max-restarts max-vm-size mca "
+      "merge-stderr-to-stdout n nolocal nooversubscribe noprefix novm np npernode npersocket "
+      "ompi-server output-filename output-proctable oversubscribe path pernode personality ppr "
+      "prefix preload-binary preload-files quiet rank-by rankfile report-bindings "
+      "report-child-jobs-separately report-events report-pid report-state-on-timeout report-uri "
+      "rf set-cwd-to-session-dir show-progress stdin tag-output timeout timestamp-output tune tv "
+      "use-hwthread-cpus use-regexp verbose wd wdir x xml xml-file xterm");
+  // Slurm 23.02: man srun.
+  theirs.merge(words(
+      "accel-bind account acctg-freq bb bbf bcast bcast-exclude begin chdir cluster-constraint "
+      "clusters comment compress constraint contiguous core-spec cores-per-socket cpu-bind "
+      "cpu-freq cpus-per-gpu cpus-per-task delay-boot dependency disable-status distribution "
+      "epilog error exact exclude exclusive export extra extra-node-info gid gpu-bind gpu-freq "
+      "gpus gpus-per-node gpus-per-socket gpus-per-task gres gres-flags hint hold immediate input "
+      "interactive job-name jobid kill-on-bad-exit label licenses mail-type mail-user mcs-label "
+      "mem mem-bind mem-per-cpu mem-per-gpu mincpus mpi msg-timeout multi-prog network nice "
+      "no-allocate no-kill nodefile nodelist nodes ntasks ntasks-per-core ntasks-per-gpu "
+      "ntasks-per-node ntasks-per-socket open-mode output overcommit overlap oversubscribe "
+      "partition power prefer preserve-env priority profile prolog propagate pty qos quiet "
+      "quit-on-interrupt reboot relative reservation send-libs signal slurmd-debug "
+      "sockets-per-node spread-job switches task-epilog task-prolog test-only thread-spec threads "
+      "threads-per-core time time-min tmp treewidth uid unbuffered usage use-min-nodes "
+      "verbose wait wckey x11"));
+  theirs.merge(long_options(shell(mpirun + "--help all").text));  // of this machine
+  // Print and end. srun's --deadline is read only in front of the program.
+  for (const char* allowed : {"help", "version", "deadline"}) theirs.erase(allowed);
+  EXPECT_TRUE(theirs.contains("tune"));
+  std::set<std::string> ours = long_options(shell(program + " --help").text);
+  for (const char* name : {"run", "train", "plan", "inspect", "make-model"}) {
+    const std::string help = shell(program + " " + name + " --help").text;
+    ours.merge(long_options(help.substr(0, help.find("\nExample"))));  // these have launchers
+  }
+  for (const char* name : {"config", "from", "max-time", "ranks", "simulate", "layers"}) {
+    EXPECT_TRUE(ours.contains(name)) << name;
+  }
+  for (const std::string& name : ours) EXPECT_FALSE(theirs.contains(name)) << name;
 }
 
 TEST_F(Program, RefusesSubcommandsThatItDoesNotHave) {

@@ -179,7 +179,7 @@ TEST_F(TrainOptions, RefusesWithOneMessage) {
       {{"--data.bucket", "1x8x8"},
        "64: unknown option --data.bucket; did you mean --data.buckets?"},
       {{"--from", "job.h5"}, "64: unknown option --from; did you mean --"},
-      {{"--tune"}, "64: --tune: is given for a training, expected clips to make"},
+      {{"--parallel.tune", "yes"}, "64: unknown option --parallel.tune; did you mean --"},
       {{"stray"}, "64: unexpected argument 'stray', expected options such as --train.steps 1000"},
       {{"--train.method", "all"}, "64: --train.method: found 'all', expected one of lora, full"},
       {{"--train.steps=0"}, "64: --train.steps: given twice"},

@@ -4,6 +4,7 @@
 
 #include <limits>
 
+#include "base/number.hpp"
 #include "support/expect_error.hpp"
 
 namespace reelmesh {
@@ -62,6 +63,24 @@ TEST(FormatSeconds, ChoosesTheUnit) {
   EXPECT_EQ(format_seconds(75.2), "1 min 15 s");
   EXPECT_EQ(format_seconds(3600), "1 h 0 min");
   EXPECT_EQ(format_seconds(7380), "2 h 3 min");
+}
+
+TEST(FormatSeconds, OfTimesThatNobodyWaitsFor) {
+  EXPECT_EQ(format_seconds(3.6e12), "1000000000 h 0 min");
+  EXPECT_EQ(format_seconds(1e30), "2.78e+26 h");
+  EXPECT_EQ(format_seconds(std::numeric_limits<double>::infinity()), "inf h");
+}
+
+TEST(ToInteger, StaysInItsRange) {
+  using Limits = std::numeric_limits<std::int64_t>;
+  EXPECT_EQ(to_integer(-2.7), -2);
+  EXPECT_EQ(to_integer(0x1p62), std::int64_t{1} << 62);
+  EXPECT_EQ(to_integer(-0x1p63), Limits::min());
+  for (const double large : {0x1p63, 1e30, std::numeric_limits<double>::infinity()}) {
+    EXPECT_EQ(to_integer(large), Limits::max());
+    EXPECT_EQ(to_integer(-large), Limits::min());
+  }
+  EXPECT_EQ(to_integer(std::numeric_limits<double>::quiet_NaN()), 0);
 }
 
 TEST(CheckedProduct, RefusesToOverflow) {

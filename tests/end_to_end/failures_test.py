@@ -97,7 +97,7 @@ class FailuresTest(Scratch):
             self.assertNotIn(path.stem, job["clips"])
 
     def test_clips_fail_while_layouts_are_timed(self):
-        tune = {"tune": None, "device.machine": MACHINE}
+        tune = {"parallel.tune": "yes", "device.machine": MACHINE}
         prompts = {"prompt__text": PROMPTS[:POISONED + 1], "sample__steps": 14}
         self.make(self.options("expected", **prompts))
         expected = [read_clip(self.folder / "expected", i) for i in range(POISONED + 1)]

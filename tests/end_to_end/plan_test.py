@@ -184,6 +184,10 @@ class TrainingTest(PlanCase):
             self.refused(self.train(options, ranks), UNAVAILABLE, *told)
             self.assertFalse((self.folder / "output").exists())
 
+    def test_a_mesh_of_more_ranks_than_there_can_be(self):
+        options = self.options(parallel__ulysses=65536, parallel__ring=65536)
+        self.refused(self.plan(options, "--ranks", 4), UNAVAILABLE, "parallel.*: ", "4294967296")
+
     def test_weights_leave_ranks_under_a_limit(self):
         options = self.options(parallel__replicas=1)
         needed = self.planned(options, "--ranks", 2)["by_rank"][0]["memory"]["denoise"]
@@ -269,6 +273,16 @@ class TimesTest(PlanCase):
         self.assertGreater(slow["sizes"][0]["decode_seconds"],
                            2 * before["sizes"][0]["decode_seconds"])
         self.assertEqual(slow["sizes"][0]["step_seconds"], before["sizes"][0]["step_seconds"])
+        late = self.plan(self.tiny(device__machine=self.machine("start = 0.25", "start = 1e30")),
+                         "--ranks", 1)
+        self.assertEqual(late.status, 0, late)
+        self.assertIn("predicted time: 2.78e+26 h ", late.output)
+        self.assertIn(" --time=UNLIMITED ", late.output)
+        named = self.machine("name = test", "name = \x1b]0;owned\x07\x1b[31m\u009b31m")
+        for own in ((), ("--json",)):
+            text = self.plan(self.tiny(device__machine=named), "--ranks", 1, *own).output
+            self.assertIn("owned", text)
+            self.assertFalse([one for one in text if not one.isprintable() and one != "\n"])
         # Messages between nodes wait for the network.
         network = self.machine("network = 2e-5 1e9", "network = 0.5 1e9")
         for own, waits in (((), False), (("--ranks-per-node", 1), True)):

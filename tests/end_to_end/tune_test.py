@@ -1,4 +1,4 @@
-"""`reelmesh run --tune`: layouts that are timed on the first steps of the job's own clips."""
+"""`parallel.tune = yes`: layouts that are timed on the first steps of the job's own clips."""
 
 import json
 import os
@@ -13,6 +13,7 @@ from support import (BACKEND, DATA, ERROR, LONG, WARNING, Reference, job_status,
 
 STOPPED = 75
 MACHINE = DATA.parents[2] / "inputs/machines/l40.cfg" if BACKEND else DATA.parent / "machine.cfg"
+TUNE = {"parallel.tune": "yes"}
 TRIAL = 4  # steps of a clip for each layout
 STEPS = 3 * TRIAL + 4
 # Emulated GPUs are slow.
@@ -30,8 +31,8 @@ class TuneTest(Interrupted):
             "device__backend": BACKEND or "cpu", "device__machine": MACHINE} | SMALL | more)
 
     def tuned(self, ranks, **more):
-        """Runs the job with --tune, which must succeed. Returns its lines about the layouts."""
-        outcome = run(self.options(self.output, **more) | {"tune": None}, ranks)
+        """Runs the job with parallel.tune; it must succeed. Returns its lines about the layouts."""
+        outcome = run(self.options(self.output, **more) | TUNE, ranks)
         self.assertEqual(outcome.status, 0, outcome)
         self.assertEqual(outcome.lines(ERROR) + outcome.lines(WARNING), [], outcome)
         return outcome.lines("tuning: ")
@@ -134,12 +135,12 @@ class TuneTest(Interrupted):
 
     def test_a_stop_between_two_layouts(self):
         size = {"sample__height": 96, "sample__width": 96}
-        for ranks, tune in ((2, {}), (4, {"tune": None})) if LONG else ((2, {}),):
+        for ranks, tune in ((2, {}), (4, TUNE)) if LONG else ((2, {}),):
             with self.subTest(ranks=ranks):
                 shutil.rmtree(self.output, ignore_errors=True)
                 self.check_stopped(self.disturb(
                     4, lambda job, ranks: os.kill(ranks[-1], signal.SIGTERM),
-                    self.options(self.output, restart__every="none", **size) | {"tune": None},
+                    self.options(self.output, restart__every="none", **size) | TUNE,
                     self.is_between_layouts))
                 again = self.options(self.output, output__if_exists="resume", **size)
                 outcome = run(again | tune, ranks)

@@ -51,6 +51,9 @@ TEST(BatchSystem, LeavesOutWhatIsNoNumber) {
   EXPECT_EQ(of.ranks_per_node, 8);
   EXPECT_FALSE(of.node_bytes);
   EXPECT_EQ(found({}).source, "");
+  const Allocation large =
+      found({{"SLURM_JOB_ID", "17"}, {"SLURM_MEM_PER_NODE", "9223372036854775807"}});
+  EXPECT_GT(large.node_bytes, std::int64_t{1} << 62);
 }
 
 TEST(BatchSystem, SubmitsThePlannedRanks) {
@@ -73,6 +76,10 @@ TEST(BatchSystem, SubmitsThePlannedRanks) {
   EXPECT_EQ(line({0, 0, 1}, true, hours),
             "sbatch --nodes=2 --ntasks-per-node=2 --cpus-per-task=2 --ntasks=3 --gpus-per-node=2 "
             "--time=02:05:00 jobs/cogvideox.sbatch");
+  hours.high = 1e30;
+  EXPECT_EQ(line({0}, true, hours),
+            "sbatch --nodes=1 --ntasks-per-node=1 --cpus-per-task=2 --gpus-per-node=1 "
+            "--time=UNLIMITED jobs/cogvideox.sbatch");
 }
 
 }  // namespace

@@ -3,11 +3,14 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <nlohmann/json.hpp>
-
 #include <numeric>
 
+#include "job/describe.hpp"
+#include "job/prediction.hpp"
 #include "plan/describe.hpp"
+#include "support/constant_machine.hpp"
 #include "support/model_job.hpp"
 
 namespace reelmesh {
@@ -66,6 +69,60 @@ TEST(JobPlan, KeepsLittleOfEachClip) {
   // The first clip does not wait for all prompts.
   EXPECT_LT(planned.plan.embedding_bytes,
             count * planned.embedding_bytes(planned.clips[0], job.dtype));
+}
+
+// A job that is run again may have fewer batches than its tail, or none.
+TEST(JobPlan, HasTimesForAnyPartOfItsBatches) {
+  const auto machine =
+      std::make_shared<const MachineTimes>(test::constant_machine(1e9, Link{1e-6, 1e9, 0}));
+  int tails = 0;
+  for (const auto& times : {machine, std::shared_ptr<const MachineTimes>()}) {
+    for (int ranks = 1; ranks <= 6; ++ranks) {
+      for (const int clips : {1, 3, 6, 7}) {
+        SCOPED_TRACE(fmt::format("{} clips on {} ranks", clips, ranks));
+        Job job = test::model_job(clips);
+        job.machine = times;
+        const JobPlan planned =
+            plan_job(job, plan_conditions(job, ranks, 1, std::vector<int>(std::size_t(ranks), 0),
+                                          DType::float32, false));
+        tails += planned.tail ? 1 : 0;
+        const std::vector<BatchOutline> all = form_batches(planned.clips, planned.kinds, 1);
+        for (std::size_t left = 0; left <= all.size(); ++left) {
+          const std::vector<BatchOutline> batches(all.begin(),
+                                                  all.begin() + static_cast<std::ptrdiff_t>(left));
+          EXPECT_LE(planned.tail_of(left), left);
+          const double seconds = seconds_of_tasks(planned, batches);
+          EXPECT_EQ(seconds > 0, left > 0);
+          EXPECT_TRUE(std::isfinite(seconds));
+          const auto prediction = predict(planned, batches);
+          EXPECT_EQ(prediction.has_value(), times != nullptr);
+          const nlohmann::json described = describe(planned, batches, prediction);
+          EXPECT_EQ(described.contains("last_batches"), planned.tail_of(left) > 0);
+        }
+      }
+    }
+  }
+  EXPECT_GT(tails, 2);
+}
+
+// Clips that are too large for a dry run are planned from smaller ones.
+TEST(JobPlan, HasTimesOfClipsThatAreTooLargeToRun) {
+  for (const int ranks : {1, 2, 3}) {
+    Job job = test::model_job();
+    job.sample.frames = 161;
+    job.sample.height = 2160;
+    job.sample.width = 3840;
+    job.machine =
+        std::make_shared<const MachineTimes>(test::constant_machine(1e9, Link{1e-6, 1e9, 0}));
+    const JobPlan planned =
+        plan_job(job, plan_conditions(job, ranks, 1, std::vector<int>(std::size_t(ranks), 0),
+                                      DType::float32, false));
+    const DenoiseWorkload& large = planned.plan.sizes.at(0).workload;
+    EXPECT_GT(numel(large.latents), 1 << 22);
+    EXPECT_TRUE(large.whole_step().timed());
+    EXPECT_GT(large.message_seconds(2, 1, 1 << 20), 0);
+    EXPECT_GT(seconds_of_tasks(planned, form_batches(planned.clips, planned.kinds, 1)), 0);
+  }
 }
 
 }  // namespace

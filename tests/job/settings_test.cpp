@@ -196,10 +196,10 @@ TEST(Options, BelongToClipsOrTraining) {
   using Names = std::set<std::string>;
   for (const Option& option : options()) {
     const std::string name = option.name, section = name.substr(0, name.find('.'));
-    const bool clips =
-        section == "prompt" || section == "sample" ||
-        (Names{"output.video", "output.latents", "output.embeddings", "output.strict"})
-            .contains(name);
+    const bool clips = section == "prompt" || section == "sample" ||
+                       (Names{"output.video", "output.latents", "output.embeddings",
+                              "output.strict", "parallel.tune"})
+                           .contains(name);
     const bool training = section == "data" || section == "train" || section == "lora";
     EXPECT_EQ(option.is_of(JobKind::clips), !training) << name;
     EXPECT_EQ(option.is_of(JobKind::training), !clips) << name;

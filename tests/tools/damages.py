@@ -178,6 +178,25 @@ def a_deep_request(path):
     _requests(path, ['{"prompt": ' * 500 + "0" + "}" * 500])
 
 
+def a_plan_of_many_groups(path):
+    _plan(path, '{"denoise": [%s]}' % ", ".join(['{"first": 0, "count": 1000000}'] * 1000))
+
+
+def _states_of(path, clip):
+    with h5py.File(path, "r+") as file:
+        rows = file["states"][()]
+        rows["clip"][0] = clip
+        file["states"][...] = rows
+
+
+def a_clip_below_zero(path):
+    _states_of(path, -5)
+
+
+def a_clip_beyond_a_million(path):
+    _states_of(path, 10 ** 6)
+
+
 def a_request_with_infinity(path):
     _requests(path, ['{"guidance": Infinity}'])
 

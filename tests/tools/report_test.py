@@ -264,6 +264,11 @@ class Text(Report):
         support.write_clip(self.out, 0, support.moving_square(5, 16, 16, 0), "a \x1b[31m red \x07")
         text = self.expect(0, self.out, "--text")
         self.assertFalse([one for one in text if ord(one) < 32 and one != "\n"])
+        with h5py.File(self.out / "job.h5", "r+") as job:
+            job.attrs["plan"] = "\u009b31m \u0085 \u202e"
+        for form in ("--text", "--json"):
+            text = self.expect(0, self.out, form)
+            self.assertFalse([one for one in text if one in "\u009b\u0085\u202e"], form)
 
     def test_a_job_without_trace(self):
         self.job(rows=None, options="trace.level = off\n")

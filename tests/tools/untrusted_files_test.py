@@ -57,6 +57,9 @@ CASES = {
         (damages.a_deep_plan, NO_PLAN + "more than 64 arrays and objects are nested"),
         (damages.a_plan_of_another_type, NO_PLAN),
         (damages.a_plan_of_many_ranks, NO_PLAN + "ranks that denoise are not between"),
+        (damages.a_plan_of_many_groups, NO_PLAN + "ranks that denoise are not between"),
+        (damages.a_clip_below_zero, "it has clips -5 to "),
+        (damages.a_clip_beyond_a_million, " to 1000000, expected numbers from 0 to 999999"),
         (damages.a_deep_request, "more than 64 arrays and objects are nested"),
         (damages.a_request_with_infinity, "found Infinity, expected a number"),
         (damages.a_trillion_requests, "has 1000000000000 texts, which the file cannot hold"))),
@@ -138,6 +141,8 @@ class UntrustedFiles(ToolTest):
         for tool, arguments, name, damage, status in (
                 ("reelmesh-report", ["--text"], "job.h5", damages.a_deep_plan, 65),
                 ("reelmesh-report", ["--text"], "job.h5", damages.a_trillion_requests, 65),
+                ("reelmesh-report", ["--text"], "job.h5", damages.a_plan_of_many_groups, 65),
+                ("reelmesh-report", ["--text"], "job.h5", damages.a_clip_below_zero, 65),
                 ("reelmesh-report", ["--text"], "status.json", endless, 65),
                 ("reelmesh-trace", [], "trace.h5", damages.a_span_at_the_end_of_time, 65)):
             with self.subTest(tool=tool, damage=damage.__name__):

@@ -261,6 +261,14 @@ class View(ToolTest):
                                   pause=0.02, **options)
         return status, said.getvalue()
 
+    def test_control_characters_do_not_reach_the_terminal(self):
+        self.job("complete")
+        self.tell(updated="a", at_work=[{"clip": 1, "state": "\x1b]0;owned\x07 \u009b31m \u202e"}])
+        self.appear(0)
+        _, said = self.watched()
+        self.assertIn("clip 1 ", said)
+        self.assertFalse([one for one in said if not one.isprintable() and one != "\n"])
+
     def test_a_job_is_watched_while_it_grows(self):
         self.job("unfinished")
         lock = self.lock()

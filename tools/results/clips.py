@@ -1,5 +1,5 @@
 """Reads the clips in a job's output folder, frame by frame."""
-from .errors import fail, say, tool
+from .errors import fail, say, tell, tool
 from .hdf5 import Damaged, attributes, dataset, opened, present, read
 from .index import Index
 from .outputs import folder_of, is_one_file
@@ -58,11 +58,11 @@ def _report_missing(folder, job, found):
     """Reports clips that are missing according to job.h5."""
     so_far = f"the job is not finished; complete so far: {ranges(found)}"
     if job is None:
-        print(f"{tool()}: {folder} has no job.h5: {so_far}")
+        tell(f"{tool()}: {folder} has no job.h5: {so_far}")
         return
     missing = sorted(set(job.clips) - set(found))
     if job.status == "unfinished":
-        print(f"{tool()}: {folder}: {so_far}")
+        tell(f"{tool()}: {folder}: {so_far}")
     elif missing:
         say(f"{folder}: clips {ranges(missing)} of job.h5 are not there")
 

@@ -127,7 +127,7 @@ class Report:
             "not_comparable": [*self._lacking, *(f"{name}: {why}" for name, why in self._reasons)],
             "clips": [{"clip": name, "datasets": {dataset: difference_as_json(one)
                                                   for dataset, one in compared.arrays.items()}}
-                      for name, compared in self._sorted()]}, indent=1, ensure_ascii=False)
+                      for name, compared in self._sorted()]}, indent=1)
 
 
 def difference_as_json(one):

@@ -17,8 +17,20 @@ def tool():
     return pathlib.Path(sys.argv[0]).name
 
 
+def printable(text):
+    """A text from outside for a terminal: without characters that would change it or the direction
+    of writing."""
+    return "".join(one if one == "\n" or one.isprintable() or one == "\u202f" else "\ufffd"
+                   for one in text).replace("\u202f", " ")
+
+
+def tell(text):
+    """Prints a text that may have parts from outside."""
+    print(printable(text), flush=True)
+
+
 def say(message):
-    print(f"{tool()}: error: " + " ".join(str(message).split()), file=sys.stderr)
+    print(f"{tool()}: error: " + printable(" ".join(str(message).split())), file=sys.stderr)
 
 
 def fail(status, message):

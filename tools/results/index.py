@@ -7,6 +7,7 @@ from .hdf5 import (Damaged, attributes, group, opened, or_fail, present, read, t
                    texts)
 
 MAX_RANKS = 10 ** 6
+MAX_CLIPS = 10 ** 6  # their files are named by six digits
 
 
 class Index:
@@ -31,6 +32,9 @@ class Index:
             self.hosts = None if hosts is None else read(hosts)
             self.states = _states(table(file, "states", ("clip", "state", "reason")))
             self.clips = sorted(linked | set(self.states))
+            if self.clips and not 0 <= self.clips[0] <= self.clips[-1] < MAX_CLIPS:
+                raise Damaged(f"it has clips {self.clips[0]} to {self.clips[-1]}, expected numbers "
+                              f"from 0 to {MAX_CLIPS - 1}")
             # A job that has ended links the clips that are complete, an unfinished one all.
             self.listed = {number for number in linked if self.status == "unfinished" or
                            self.states.get(number, ("complete",))[0] == "complete"}
@@ -78,7 +82,8 @@ def _plan(content):
     found = strict_json.parse(content)
     denoise = [{name: int(one[name]) for name in ("first", "count")}
                for one in found.get("denoise") or []]
-    if any(one["first"] < 0 or not 0 <= one["count"] <= MAX_RANKS for one in denoise):
+    if (any(one["first"] < 0 or one["count"] < 0 for one in denoise)
+            or sum(one["count"] for one in denoise) > MAX_RANKS):
         raise ValueError(f"ranks that denoise are not between 0 and {MAX_RANKS}")
     planned = [{"rank": int(one["rank"]), "step_sent_bytes": int(one["step_sent_bytes"])}
                for one in found.get("by_rank") or [] if one.get("step_sent_bytes") is not None]

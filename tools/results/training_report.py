@@ -45,4 +45,4 @@ def as_json(a, b, compared):
         "metrics": {name: difference_as_json(one) for name, one in compared.metrics.items()},
         "different_tensors": {name: difference_as_json(one)
                               for name, one in compared.tensors.items() if one.differing}},
-        indent=1, ensure_ascii=False)
+        indent=1)

@@ -5,7 +5,7 @@ import struct
 import time
 
 from . import clips, strict_json
-from .errors import fail
+from .errors import fail, tell
 from .index import Index
 
 # How a job ended: exit status of the tool, and what it says. As reelmesh's own, where it has one.
@@ -41,7 +41,7 @@ def follow(folder, make_viewer, pause=1.0, patience=10.0):
         if end:
             status, words = ENDS[end]
             made = f"; {viewer.summary()}" if viewer and viewer.done else ""
-            print(f"reelmesh-view: {words}{made}", flush=True)
+            tell(f"reelmesh-view: {words}{made}")
             return 65 if damaged else status
         time.sleep(pause)
 
@@ -66,8 +66,8 @@ def _show_new(folder, viewer, seen, told, job):
         if not viewer.add(number, path):
             damaged = True
             continue
-        print(f"reelmesh-view: clip {number}, {len(seen)} of {total}: "
-              f"{viewer.to / path.stem}.png{at_work(_status(folder))}", flush=True)
+        tell(f"reelmesh-view: clip {number}, {len(seen)} of {total}: "
+             f"{viewer.to / path.stem}.png{at_work(_status(folder))}")
     if new:
         viewer.write_sheet()
     return damaged

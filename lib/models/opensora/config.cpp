@@ -2,6 +2,8 @@
 
 #include <cmath>
 
+#include "base/number.hpp"
+
 namespace reelmesh {
 namespace {
 
@@ -27,7 +29,7 @@ STDiTConfig STDiTConfig::read(const Config& config) {
           file, patch.size(), patch.empty() ? 0 : patch[0]);
   c.patch = {1, patch[1], patch[2]};
   const double ratio = config.get_double("mlp_ratio", 4, 1e-3, 64);
-  c.mlp_hidden = static_cast<std::int64_t>(static_cast<double>(c.hidden) * ratio);
+  c.mlp_hidden = to_integer(static_cast<double>(c.hidden) * ratio);
   require(c.mlp_hidden >= 1, Status::data,
           "{}: hidden_size is {} and mlp_ratio {}, expected at least 1 channel in the MLP", file,
           c.hidden, ratio);

@@ -1,6 +1,7 @@
 """The numbers as text for a terminal of 100 columns."""
 import textwrap
 
+from ..errors import printable
 from ..span_names import LANES, lanes
 from . import memory
 from .training_words import in_words
@@ -28,13 +29,7 @@ def of(numbers):
     if numbers["plan"]:
         parts.append(_part("Plan", _wrapped(numbers["plan"])))
     parts.append(_provenance(numbers["provenance"]))
-    return _printable("\n\n".join(part for part in parts if part))
-
-
-def _printable(text):
-    """Without control characters, which would change the terminal."""
-    return "".join(one if one == "\n" or one.isprintable() or one == "\u202f" else "\ufffd"
-                   for one in text).replace("\u202f", " ")
+    return printable("\n\n".join(part for part in parts if part))
 
 
 def _part(title, content):
