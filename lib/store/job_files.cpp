@@ -95,22 +95,31 @@ void remove_job_files(const fs::path& folder, std::initializer_list<JobFile> kin
   }
 }
 
-void remove_sampled_clips(const fs::path& folder) {
+std::vector<fs::path> sampled_folders(const fs::path& folder) {
   const fs::path samples = folder / "samples";
-  if (!is_own_folder(samples)) return;
+  std::vector<fs::path> found;
+  if (!is_own_folder(samples)) return found;
   constexpr std::string_view name = "step-";
-  std::error_code ignored;  // it has other files
   for (const auto& entry : fs::directory_iterator(samples)) {
-    const std::string found = entry.path().filename().string();
-    if (!found.starts_with(name) || !matches(found.substr(name.size()), "#")) continue;
-    if (!is_own_folder(entry.path())) continue;
-    remove_job_files(entry.path(),
+    const std::string own = entry.path().filename().string();
+    if (own.starts_with(name) && matches(own.substr(name.size()), "#")) {
+      found.push_back(entry.path());
+    }
+  }
+  return found;
+}
+
+void remove_sampled_clips(const fs::path& folder) {
+  std::error_code ignored;  // it has other files
+  for (const fs::path& clips : sampled_folders(folder)) {
+    if (!is_own_folder(clips)) continue;
+    remove_job_files(clips,
                      {JobFile::result, JobFile::restart, JobFile::status, JobFile::trace_part,
                       JobFile::temporary, JobFile::index, JobFile::lock});
-    fs::remove(entry.path() / "clips", ignored);
-    fs::remove(entry.path(), ignored);
+    fs::remove(clips / "clips", ignored);
+    fs::remove(clips, ignored);
   }
-  fs::remove(samples, ignored);
+  if (is_own_folder(folder / "samples")) fs::remove(folder / "samples", ignored);
 }
 
 }  // namespace reelmesh

@@ -47,6 +47,10 @@ std::vector<std::filesystem::path> job_files(const std::filesystem::path& folder
 /// trace/ if they are empty. std::filesystem::filesystem_error.
 void remove_job_files(const std::filesystem::path& folder, std::initializer_list<JobFile> kinds);
 
+/// The entries step-NNNNNN of folder/samples, with links and files.
+/// std::filesystem::filesystem_error.
+std::vector<std::filesystem::path> sampled_folders(const std::filesystem::path& folder);
+
 /// Removes the files of the jobs that have made clips of a training in folder/samples, and then
 /// their folders if these are empty. std::filesystem::filesystem_error.
 void remove_sampled_clips(const std::filesystem::path& folder);

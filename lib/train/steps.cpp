@@ -324,7 +324,7 @@ void Steps::write_restart(const std::filesystem::path& output, std::int64_t step
 
 std::int64_t Steps::read_restart(const std::filesystem::path& output,
                                  const std::string& fingerprint) {
-  return read_training_restart(trainers_, output, fingerprint,
+  return read_training_restart(trainers_, output, fingerprint, settings_.steps,
                                own_->parameters().arrays(trainers_, ranks_of(replica_)))
       .value_or(0);
 }

@@ -187,20 +187,14 @@ void Training::plan_clips(const Conditions& conditions) {
 
 // On the first rank.
 void Training::check_output() const {
-  const std::filesystem::path& transformer = samples_.planned.family->paths().transformer;
-  require(!output_->is_written(transformer / "config.json"), Status::usage,
-          "model.transformer: found '{}', which this job writes itself, expected another "
-          "output.path or a copy of the transformer",
-          transformer.string());
-  for (const LoraFile& lora : job_.model.loras) {
-    const std::filesystem::path own = lora_path(job_.output);
-    require(!output_->is_written(lora.path) && !output_->is_written(lora.path / own.filename()),
-            Status::usage,
-            "model.lora: found '{}', which this job writes itself, expected another output.path or "
-            "a copy of the LoRA",
-            lora.path.string());
+  require_inputs_kept(job_, *output_);
+  for (const UsableSample& sample : samples_.usable) {
+    require_kept(input_file(sample.data), job_, *output_);
   }
-  if (job_.if_exists == IfExists::resume) require_training_of(job_.output, fingerprint_);
+  if (settings_.sample_every > 0) output_->require_usable_samples();
+  if (job_.if_exists == IfExists::resume) {
+    require_training_of(job_.output, fingerprint_, settings_.steps);
+  }
 }
 
 void Training::open_output() {
@@ -216,13 +210,12 @@ void Training::open_output() {
     std::tie(data.height, data.width, data.frames) = std::tie(size.height, size.width, size.frames);
   }
   fingerprint_ = fingerprint(model, sized, by);
-  // How samples are computed is in their files; the list of them says which data these are.
+  // How samples are encoded is in the fingerprint already; the list says which data these are.
   std::vector<std::size_t> learned(static_cast<std::size_t>(samples_.learned));
   std::iota(learned.begin(), learned.end(), 0);
   fingerprint_ += fmt::format(", videos and prompts {}", hash_of_samples(samples_, learned));
   comm::run_on_first_rank(world_, [&] { check_output(); });
-  cached_ = cached_samples(samples_, cache(),
-                           fmt::format("model {}, dtype {}", model, name_of(job_.dtype)));
+  cached_ = cached_samples(samples_, cache(), encoders_fingerprint(model, job_, by));
   const bool removes_cache =
       job_.if_exists == IfExists::replace && is_same_path(cache(), job_.output / "cache");
   if (!removes_cache) to_make_ = samples_to_make(world_, cached_);

@@ -499,11 +499,27 @@ class RefusalTest(Training):
                  {**again, "data__path": captions}),
                 (65, ("found videos and prompts ", "expected videos and prompts "),
                  {**again, "data__path": less}),
+                (65, (f"{saved}: found step 3, expected 0 to train.steps = 2",),
+                 {**again, "train__steps": 2}),
                 (64, ("model.lora: found ", "which this job writes itself"),
-                 {"output__if_exists": "replace", "model__lora": self.output / "lora"})):
+                 {"output__if_exists": "replace", "model__lora": self.output / "lora"}),
+                (64, ("lora.init: found ", "which this job writes itself"),
+                 {"output__if_exists": "replace", "lora__init": self.output / "lora"}),
+                (64, ("data.cache: found ", "which this job writes itself"),
+                 {"output__if_exists": "replace", "data__cache": self.output / "restart"}),
+                (64, ("data.cache: found ", "which this job writes itself"),
+                 {"output__if_exists": "replace", "data__cache": self.output})):
             with self.subTest(more=more):
                 self.check_refused(status, *texts, **more)
                 self.assertEqual(state_of(self.output), files)
+        foreign = self.output / "samples" / "step-000004"
+        (foreign / "clips").mkdir(parents=True)
+        (foreign / "clips" / "000000.h5").write_text("mine")
+        with_foreign = state_of(self.output)
+        self.check_refused(73, f"output folder {foreign} is not empty and not of a job",
+                           train__sample_every=2, **again)
+        self.assertEqual(state_of(self.output), with_foreign)
+        shutil.rmtree(foreign.parent)
         clips = {"model.path": MODEL, "output.path": self.output, "prompt.text": "a red circle",
                  "sample.steps": 1}
         outcome = run(clips | {"output.if-exists": "resume"})
@@ -514,9 +530,9 @@ class RefusalTest(Training):
 
         # The same videos and captions from another list are the same training, and a size may be
         # given or be the checkpoint's. The steps are done already.
-        outcome = self.check_trained(2, output__if_exists="resume", train__steps=2,
+        outcome = self.check_trained(2, output__if_exists="resume", train__steps=3,
                                      data__height=64, data__path=self.write_list("same.csv", *rows))
-        self.assertIn("3 steps were done before, 2 are asked for", outcome.errors)
+        self.assertIn("3 steps were done before, 3 are asked for", outcome.errors)
         self.check_same(self.output, expected)
         self.assertEqual(job_status(self.output), "complete")
 
@@ -530,7 +546,19 @@ class RefusalTest(Training):
         self.assertFalse((self.output / "clips").exists())
 
         self.output = self.folder / "clips"
-        self.make(clips | {"output.path": self.output})
+        self.make(clips | {"output.path": self.output, "sample.fps": 8})
+        files = state_of(self.output)
+        own = self.output / "clips" / "000000.h5"
+        prompts = self.folder / "prompts.jsonl"
+        prompts.write_text(json.dumps({"prompt": "a", "video": f"{self.output}/job.h5:0"}))
+        for where, more in (
+                ("own.csv:2: ", {"data__path": self.write_list("own.csv", (own, "a caption"))}),
+                (f"{prompts}:1: video: ", {"train__sample_every": 2,
+                                           "train__sample_prompts": prompts})):
+            with self.subTest(where=where):
+                self.check_refused(64, where, "a file that this job writes itself in output.path",
+                                   output__if_exists="replace", **more)
+                self.assertEqual(state_of(self.output), files)
         self.check_refused(73, "clips/000000.h5, of a job that makes clips; expected one that "
                            "trains", **again)
         self.assertEqual(len(result_files(self.output)), 3)
