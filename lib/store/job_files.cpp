@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/hash.hpp"
 #include "base/new_file.hpp"
 
 namespace reelmesh {
@@ -11,13 +12,14 @@ namespace fs = std::filesystem;
 
 struct Name {
   std::string_view subfolder;
-  std::string_view name;  // '#' stands for six digits or more
+  // '#' stands for six digits or more, '%' for a hash, '*' for a host and the number of a process
+  std::string_view name;
   JobFile kind;
   bool renamed;                                   // it is a NewFile, with a temporary name at first
   std::optional<Product> product = std::nullopt;  // jobs that write it; empty: all
 };
 
-constexpr std::array<Name, 20> names{
+constexpr std::array<Name, 17> names{
     {{"", ".lock", JobFile::lock, false},
      {"", "job.h5", JobFile::index, true},
      {"", "trace.h5", JobFile::result, true},
@@ -27,11 +29,8 @@ constexpr std::array<Name, 20> names{
      {"transformer", "config.json", JobFile::result, true, Product::training},
      {"transformer", "diffusion_pytorch_model.safetensors", JobFile::result, true,
       Product::training},
-     {"cache", "#.h5", JobFile::cache, true, Product::training},
-     {"cache", "#.text.h5", JobFile::cache, true, Product::training},
-     {"cache", "#.validation.h5", JobFile::cache, true, Product::training},
-     {"cache", "#.validation.text.h5", JobFile::cache, true, Product::training},
-     {"cache", "empty.h5", JobFile::cache, true, Product::training},
+     {"cache", "%.h5", JobFile::cache, true, Product::training},
+     {"cache", "%.*.h5", JobFile::cache, true, Product::training},
      {"clips", "#.h5", JobFile::result, true, Product::clips},
      {"restart", "#.h5", JobFile::restart, true, Product::clips},
      {"restart", "training.h5", JobFile::restart, true, Product::training},
@@ -41,6 +40,13 @@ constexpr std::array<Name, 20> names{
      {"trace", "#.counters", JobFile::trace_part, false}}};
 
 bool matches(std::string_view name, std::string_view pattern) {
+  if (pattern.starts_with('%')) {
+    const std::size_t digits = std::min(name.find_first_not_of("0123456789abcdef"), name.size());
+    const std::string_view rest = name.substr(digits);
+    if (digits != Hash::digits) return false;
+    return pattern == "%.*.h5" ? rest.starts_with('.') && rest.ends_with(".h5") && rest != ".h5"
+                               : rest == pattern.substr(1);
+  }
   if (!pattern.starts_with('#')) return name == pattern;
   const std::size_t digits = std::min(name.find_first_not_of("0123456789"), name.size());
   return digits >= 6 && name.substr(digits) == pattern.substr(1);

@@ -16,7 +16,7 @@ enum class JobFile {
   index,    ///< job.h5
   /// trace.h5, clips/NNNNNN.h5, metrics.h5, lora/pytorch_lora_weights.safetensors, transformer/
   result,
-  cache,       ///< cache/NNNNNN.h5, cache/NNNNNN.text.h5, cache/empty.h5
+  cache,       ///< cache/<hash>.h5, also while it has the name of a process
   restart,     ///< restart/NNNNNN.h5, restart/training.h5
   status,      ///< status.json
   trace_part,  ///< trace/NNNNNN.rank, …

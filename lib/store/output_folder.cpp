@@ -186,7 +186,7 @@ void OutputFolder::prepare() const {
     }
     remove_job_files(folder_, {JobFile::temporary, JobFile::status, JobFile::trace_part});
     if (existing_ != Existing::replace) return;
-    remove_job_files(folder_, {JobFile::result, JobFile::restart, JobFile::cache});
+    remove_job_files(folder_, {JobFile::result, JobFile::restart});  // other jobs may use the cache
     remove_sampled_clips(folder_);
     remove_job_files(folder_, {JobFile::index});  // last: without it the rest would be refused
   });

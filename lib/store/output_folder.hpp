@@ -35,7 +35,7 @@ class OutputFolder {
   void require_usable_samples() const;
 
   /// Removes the working files that an earlier job left (status.json, trace/, temporary files),
-  /// with `replace` also its results, restart files and cache, and nothing else; makes clips/ if
+  /// with `replace` also its results and restart files, and nothing else; makes clips/ if
   /// these are the product.
   /// Error(cannot_create), before anything is removed, if no files can be created.
   void prepare() const;

@@ -45,12 +45,6 @@ std::filesystem::path lora_path(const std::filesystem::path& output) {
   return output / "lora" / "pytorch_lora_weights.safetensors";
 }
 
-// Whether both lead to the same place; they need not exist.
-bool is_same_path(const std::filesystem::path& a, const std::filesystem::path& b) {
-  std::error_code error;
-  return std::filesystem::weakly_canonical(a, error) == std::filesystem::weakly_canonical(b, error);
-}
-
 // Of their videos and prompts.
 std::string hash_of_samples(const Samples& samples, const std::vector<std::size_t>& which) {
   std::string list;
@@ -124,8 +118,8 @@ class Training {
   std::string clips_text_;              // what train.sample-every makes, and how
   std::optional<OutputFolder> output_;  // on the first rank
   std::string fingerprint_;             // of what a saved state depends on
-  std::vector<CachedSample> cached_;
-  std::vector<std::size_t> to_make_;  // of cached_
+  CachedFiles cached_;
+  FilesToMake to_make_;  // of cached_
   JobRecord record_;
   std::optional<TraceWriter> traces_;
   TrainingStatus status_;
@@ -215,12 +209,9 @@ void Training::open_output() {
   std::iota(learned.begin(), learned.end(), 0);
   fingerprint_ += fmt::format(", videos and prompts {}", hash_of_samples(samples_, learned));
   comm::run_on_first_rank(world_, [&] { check_output(); });
-  cached_ = cached_samples(samples_, cache(), encoders_fingerprint(model, job_, by));
-  const bool removes_cache =
-      job_.if_exists == IfExists::replace && is_same_path(cache(), job_.output / "cache");
-  if (!removes_cache) to_make_ = samples_to_make(world_, cached_);
+  cached_ = cached_files(samples_, cache(), encoders_fingerprint(model, job_, by));
+  to_make_ = files_to_make(world_, cached_);
   comm::run_on_first_rank(world_, [&] { output_->prepare(); });
-  if (removes_cache) to_make_ = samples_to_make(world_, cached_);
   begin_record(model);
   write_index("unfinished");
   if (watchdog_ != nullptr && ranks_.rank() == 0) {
@@ -239,6 +230,13 @@ void Training::begin_record(const std::string& model) {
                        gather_hosts(world_, found_.machine, found_.device), found_.device.is_cuda(),
                        model);
   record_.start = iso8601_now();
+  for (std::size_t i = 0; world_.rank() == 0 && i < samples_.usable.size(); ++i) {
+    const UsableSample& sample = samples_.usable[i];
+    const CachedSample& video = cached_.videos[i];
+    record_.samples.push_back({sample.index, std::cmp_greater_equal(i, samples_.learned),
+                               sample.data.prompt, sample.data.video.string(), video.path,
+                               cached_.captions[i].path, !video.shapes.first_frame.empty()});
+  }
   const std::optional<Prediction> prediction = predict(samples_.planned, {});
   if (prediction) record_.predicted_seconds = prediction->job;
   const nlohmann::json described = describe(samples_.planned, {}, prediction);
@@ -257,7 +255,7 @@ void Training::write_index(const std::string& status) {
 
 bool Training::encode() {
   status_.set_state("encoding samples");
-  return encode_samples(world_, samples_, cached_, to_make_, cache(),
+  return encode_samples(world_, samples_, cached_, to_make_,
                         {job_.dtype, job_.numerics, found_.device});
 }
 

@@ -149,13 +149,7 @@ TEST_F(Output, ReplaceRemovesWhatAJobWroteAndNothingElse) {
               "trace/000001.spans",
               "metrics.h5",
               "lora/pytorch_lora_weights.safetensors",
-              "cache/000000.h5",
-              "cache/000001.text.h5",
-              "cache/000000.validation.h5",
-              "cache/000001.validation.text.h5",
-              "cache/empty.h5",
-              "cache/.000002.h5.partial",
-              "cache/000000.text.bak",
+              "cache/0123456789abcdef0123456789abcdef.h5",
               "cache/full.h5",
               "status.json",
               "notes.txt",
@@ -176,7 +170,8 @@ TEST_F(Output, ReplaceRemovesWhatAJobWroteAndNothingElse) {
     output.prepare();
   });
   EXPECT_EQ(folder.listing(),
-            ".vimrc.partial cache/000000.text.bak cache/full.h5 clips/.hidden clips/000000.h5.bak "
+            ".vimrc.partial cache/0123456789abcdef0123456789abcdef.h5 cache/full.h5 clips/.hidden "
+            "clips/000000.h5.bak "
             "clips/000003.h5/a clips/12.h5 "
             "clips/best.h5 job.h5.old notes.txt restart/deep/000000.h5 restart/state.h5 "
             "trace/000000 trace/000000.csv");
