@@ -199,6 +199,12 @@ void add_clips(Draft& draft) {
 
 namespace {
 
+// Of an option that no job has.
+std::filesystem::path path_of(const Given& given) {
+  require_path(given.value, given.where);
+  return given.value;
+}
+
 constexpr std::int64_t max_job_file = std::int64_t{64} << 20;  // as read_config
 
 double parse_time_limit(std::string_view text, const std::string& option) {
@@ -393,15 +399,15 @@ PlanOptions parse_plan(int argc, const char* const* argv, const Allocation& allo
     } else if (given.name == "deadline") {
       options.deadline = parse_wait(given.value, given.where);
     } else if (given.name == "trace") {
-      options.trace = parse_path(given.value, given.where);
+      options.trace = path_of(given);
     } else if (given.name == "simulate") {
-      options.simulate = parse_path(given.value, given.where);
+      options.simulate = path_of(given);
     } else if (given.name == "mtbf") {
       options.failures.every = parse_wait(given.value, given.where);
     } else if (given.name == "requeue") {
       options.failures.pause = parse_wait(given.value, given.where);
     } else if (given.name == "calibrate") {
-      options.calibrate = parse_path(given.value, given.where);
+      options.calibrate = path_of(given);
     } else {
       if (given.name == "device-memory") given.name = "device.memory-limit";
       of_job.push_back(std::move(given));

@@ -127,12 +127,32 @@ InputFile clip_input_file(const Job& job, const ClipRequest& request) {
   return {};
 }
 
+void require_kept(const InputFile& file, const Job& job, const OutputFolder& output) {
+  require(!output.is_written(opened_path(file)), Status::usage,
+          "{}: found '{}', a file that this job writes itself in output.path {}, expected another "
+          "output folder",
+          file.where, file.path.string(), job.output.string());
+}
+
 void require_inputs_kept(const Job& job, const OutputFolder& output) {
-  for (const InputFile& file : distinct_files(job)) {
-    require(!output.is_written(saved_clip(file).value_or(file.path)), Status::usage,
-            "{}: found '{}', a file that this job writes itself in output.path {}, expected "
-            "another output folder",
-            file.where, file.path.string(), job.output.string());
+  for (const InputFile& file : distinct_files(job)) require_kept(file, job, output);
+  std::vector<GivenPath> paths = job.paths;
+  const auto add_part = [&](const char* option, const std::filesystem::path& folder) {
+    paths.push_back({option, folder, PathUse::input});
+  };
+  add_part("model.transformer", job.model.transformer);
+  add_part("model.vae", job.model.vae);
+  add_part("model.text-encoder", job.model.text_encoder);
+  add_part("model.tokenizer", job.model.tokenizer);
+  add_part("model.scheduler", job.model.scheduler);
+  for (const auto& [option, path, use] : paths) {
+    if (use == PathUse::output) continue;
+    const bool is_taken = use == PathUse::cache
+                              ? output.is_own_folder(path, "cache")
+                              : output.is_written(path) || output.is_written_folder(path);
+    require(!is_taken, Status::usage,
+            "{}: found '{}', which this job writes itself, expected another output.path or {}",
+            option, path.string(), use == PathUse::cache ? "folder" : "a copy");
   }
 }
 

@@ -29,8 +29,12 @@ struct InputFile {
 /// are given.
 InputFile clip_input_file(const Job& job, const ClipRequest& request);
 
-/// Error(usage) if the job would remove or overwrite a file that its clips begin from.
+/// Error(usage) if the job would remove or overwrite what it reads: files that its clips begin
+/// from, what options name (Job::paths), parts of the model; or if its cache is one of its own
+/// folders but cache/.
 void require_inputs_kept(const Job& job, const OutputFolder& output);
+/// The same for one file, which `job` reads.
+void require_kept(const InputFile& file, const Job& job, const OutputFolder& output);
 
 /// Whether some clip is made from a video.
 bool has_videos(const Job& job);

@@ -46,6 +46,20 @@ struct RestartSettings {
   }
 };
 
+/// What a job does with what an option names.
+enum class PathUse {
+  input,   ///< reads it: a file, or a folder with files
+  cache,   ///< reads and writes files in this folder, which other jobs may use
+  output,  ///< the job's own folder
+};
+
+/// A file or folder that an option names.
+struct GivenPath {
+  std::string option;  ///< for messages: "--data.path" or "job.cfg:12: data.path"
+  std::filesystem::path path;
+  PathUse use;
+};
+
 /// How the job was given; recorded in job.h5.
 struct JobSource {
   std::vector<std::string> command;  ///< words of the command line
@@ -58,6 +72,7 @@ struct JobSource {
 
 struct Job {
   JobSource source;
+  std::vector<GivenPath> paths;  ///< of all options
   ModelPaths model;
   std::vector<ClipRequest> clips;  ///< to make; of a training: those of train.sample-prompts
   /// Files that clips begin from, unless their requests give others; empty: none. A video is a file

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <functional>
 
 #include "base/error.hpp"
 #include "base/trace.hpp"
@@ -130,12 +131,14 @@ std::vector<std::int64_t> parse_limits(Text text, Where option) {
   return limits;
 }
 
-void add_lora(std::vector<LoraFile>& loras, Text text, Where option) {
+void add_lora(Draft& draft, Text text, Where option) {
+  std::vector<LoraFile>& loras = draft.job.model.loras;
   if (text == "none") {
     loras.clear();
     return;
   }
   loras.push_back(parse_lora(text, option));
+  (void)draft.path(PathUse::input, loras.back().path.string(), option);
   require(loras.size() <= max_loras, Status::usage, "{}: found {} files, expected at most {}",
           option, loras.size(), max_loras);
 }
@@ -167,34 +170,42 @@ std::vector<Option> model_options() {
   return {
       {"model.path", "DIR", "checkpoint in the diffusers layout, with model_index.json (required)",
        nullptr, Effect::model,
-       [](Draft& d, Text text, Where option) { d.job.model.root = parse_path(text, option); }},
+       [](Draft& d, Text text, Where option) {
+         d.job.model.root = d.path(PathUse::input, text, option);
+       }},
       {"model.transformer", "DIR",
        "folder of the transformer [default: transformer/ in model.path]", nullptr, Effect::model,
        [](Draft& d, Text text, Where option) {
-         d.job.model.transformer = parse_path(text, option);
+         d.job.model.transformer = d.path(PathUse::input, text, option);
        }},
       {"model.vae", "DIR", "folder of the VAE [default: vae/ in model.path]", nullptr,
        Effect::model,
-       [](Draft& d, Text text, Where option) { d.job.model.vae = parse_path(text, option); }},
+       [](Draft& d, Text text, Where option) {
+         d.job.model.vae = d.path(PathUse::input, text, option);
+       }},
       {"model.text-encoder", "DIR", "folder of T5 [default: text_encoder/ in model.path]", nullptr,
        Effect::model,
        [](Draft& d, Text text, Where option) {
-         d.job.model.text_encoder = parse_path(text, option);
+         d.job.model.text_encoder = d.path(PathUse::input, text, option);
        }},
       {"model.tokenizer", "DIR", "folder of the tokenizer [default: tokenizer/ in model.path]",
        nullptr, Effect::model,
-       [](Draft& d, Text text, Where option) { d.job.model.tokenizer = parse_path(text, option); }},
+       [](Draft& d, Text text, Where option) {
+         d.job.model.tokenizer = d.path(PathUse::input, text, option);
+       }},
       {"model.scheduler", "DIR",
        "folder of the scheduler's config [default: scheduler/ in model.path]", nullptr,
        Effect::model,
-       [](Draft& d, Text text, Where option) { d.job.model.scheduler = parse_path(text, option); }},
+       [](Draft& d, Text text, Where option) {
+         d.job.model.scheduler = d.path(PathUse::input, text, option);
+       }},
       {"model.lora", "FILE[:SCALE]",
        "LoRA of the transformer in safetensors, as diffusers or PEFT write it, or a folder with "
        "it; repeat the option for more, which add up. SCALE multiplies its changes [default: 1]. "
        "In a training they change the model, and are no part of what it learns. none: no LoRA, for "
        "a job file that has some",
-       nullptr, Effect::model,
-       [](Draft& d, Text text, Where option) { add_lora(d.job.model.loras, text, option); }, true}};
+       nullptr, Effect::model, [](Draft& d, Text text, Where option) { add_lora(d, text, option); },
+       true}};
 }
 
 std::vector<Option> prompt_options() {
@@ -209,19 +220,25 @@ std::vector<Option> prompt_options() {
        [](Draft& d, Text text, Where option) { d.texts.push_back(parse_prompt(text, option)); },
        true},
       {"prompt.file", "FILE", help_of_file.c_str(), nullptr, Effect::clips,
-       [](Draft& d, Text text, Where option) { d.prompt_file = parse_path(text, option); }},
+       [](Draft& d, Text text, Where option) {
+         d.prompt_file = d.path(PathUse::input, text, option);
+       }},
       {"prompt.image", "FILE",
        "the image that clips begin from, for image-to-video checkpoints: PNG or JPEG, resized to "
        "the clip's size",
        nullptr, Effect::clips,
-       [](Draft& d, Text text, Where option) { d.job.image = parse_path(text, option); }},
+       [](Draft& d, Text text, Where option) {
+         d.job.image = d.path(PathUse::input, text, option);
+       }},
       {"prompt.video", "FILE",
        "the video that clips are made from, for text-to-video checkpoints: a format of ffmpeg's "
        "libraries, or a clip of an earlier job as OUT/clips/000003.h5 or OUT/job.h5:3. It gives "
        "sample.frames and sample.fps unless they are given; its first frames are used, resized to "
        "the clip's size",
        nullptr, Effect::clips,
-       [](Draft& d, Text text, Where option) { d.job.video = parse_path(text, option); }},
+       [](Draft& d, Text text, Where option) {
+         d.job.video = d.path(PathUse::input, text, option);
+       }},
       {"prompt.negative", "TEXT", "negative prompt [default: the empty prompt]", nullptr,
        Effect::clips,
        [](Draft& d, Text text, Where option) { d.negative = parse_prompt(text, option); }},
@@ -261,7 +278,9 @@ std::vector<Option> sample_options() {
 std::vector<Option> output_options() {
   return {
       {"output.path", "DIR", "folder for the results (required)", nullptr, Effect::no_bits,
-       [](Draft& d, Text text, Where option) { d.job.output = parse_path(text, option); }},
+       [](Draft& d, Text text, Where option) {
+         d.job.output = d.path(PathUse::output, text, option);
+       }},
       {"output.if-exists", "DO",
        "if output.path already has a job: fail, resume (make only the clips that are missing, or "
        "train on) or replace",
@@ -381,6 +400,7 @@ std::vector<Option> parallel_options() {
        "weights on the host",
        "auto", Effect::no_bits, [](Draft& d, Text text, Where option) {
          d.job.parallel.device_map = parse_device_map(text, option);
+         if (text.ends_with(".json")) (void)d.path(PathUse::input, text, option);
        }}};
 }
 
@@ -419,7 +439,7 @@ std::vector<Option> device_options() {
        "machine file, as plan --calibrate writes one: times are predicted with it. none: no times",
        "none", Effect::no_bits,
        [](Draft& d, Text text, Where option) {
-         d.job.machine_file = text == "none" ? "" : parse_path(text, option);
+         d.job.machine_file = text == "none" ? "" : d.path(PathUse::input, text, option);
        }},
       {"device.memory-limit", "SIZES",
        "memory a rank may use: none, 16GiB, or a list with one size for each rank such as "
@@ -508,16 +528,25 @@ std::vector<Option> all_options() {
 
 }  // namespace
 
+std::filesystem::path Draft::path(PathUse use, Text text, Where option) {
+  require_path(text, option);
+  job.paths.push_back({option, std::string(text), use});
+  return job.paths.back().path;
+}
+
 std::span<const Option> options() {
   static const std::vector<Option> table = all_options();
   return table;
 }
 
-std::string fingerprint(const std::string& model_hash, const Job& job, const Computation& by) {
-  std::string text = fmt::format("model {}, backend {}", model_hash, by.on_gpu ? "cuda" : "cpu");
-  if (job.train) text += fmt::format(", dtype {}", name_of(job.dtype));  // of clips: an attribute
+namespace {
+
+// Options of both kinds of jobs are how they compute.
+std::string bits_text(const Job& job, const Computation& by,
+                      const std::function<bool(const Option&)>& counts) {
+  std::string text;
   for (const Option& option : options()) {
-    if (option.effect != Effect::fingerprint || !option.is_of(kind_of(job))) continue;
+    if (option.effect != Effect::fingerprint || !counts(option)) continue;
     const std::string value = option.in_effect(job, by);
     const Text name = option.name;
     const bool whole = option.kind == JobKind::training;  // train.reproducible
@@ -526,6 +555,24 @@ std::string fingerprint(const std::string& model_hash, const Job& job, const Com
     }
   }
   return text;
+}
+
+std::string model_and_device(const std::string& model_hash, const Computation& by) {
+  return fmt::format("model {}, backend {}", model_hash, by.on_gpu ? "cuda" : "cpu");
+}
+
+}  // namespace
+
+std::string fingerprint(const std::string& model_hash, const Job& job, const Computation& by) {
+  std::string text = model_and_device(model_hash, by);
+  if (job.train) text += fmt::format(", dtype {}", name_of(job.dtype));  // of clips: an attribute
+  return text + bits_text(job, by, [&](const Option& o) { return o.is_of(kind_of(job)); });
+}
+
+std::string encoders_fingerprint(const std::string& model_hash, const Job& job,
+                                 const Computation& by) {
+  return fmt::format("{}, dtype {}{}", model_and_device(model_hash, by), name_of(job.dtype),
+                     bits_text(job, by, [](const Option& o) { return o.kind == JobKind::any; }));
 }
 
 }  // namespace reelmesh

@@ -18,6 +18,10 @@ struct Draft {
   std::vector<std::string> texts;     ///< prompt.text
   std::filesystem::path prompt_file;  ///< prompt.file
   std::string negative;               ///< prompt.negative
+
+  /// The path, not empty, that an option has. All options with paths call it, so that none is left
+  /// out of job.paths, by which require_inputs_kept() protects what a job reads.
+  std::filesystem::path path(PathUse use, std::string_view text, const std::string& option);
 };
 
 /// What depends on an option, and so what a resumed job compares.
@@ -68,5 +72,10 @@ std::span<const Option> options();
 /// bits. Clips of unequal fingerprints are not taken for each other. Of a training job: what its
 /// state depends on beside the samples; the model is the one that is trained, before training.
 std::string fingerprint(const std::string& model_hash, const Job& job, const Computation& by);
+
+/// What the encoded samples of a training depend on beside their contents: model, type, and how
+/// the encoders compute.
+std::string encoders_fingerprint(const std::string& model_hash, const Job& job,
+                                 const Computation& by);
 
 }  // namespace reelmesh

@@ -50,7 +50,9 @@ template <auto member>
 Field path_field(const char* name, const char* option) {
   return {name, option, true, "a text", &json::is_string,
           [](ClipRequest& clip, Value value, Where where) {
-            clip.*member = parse_path(value.get<std::string>(), where);
+            auto path = value.get<std::string>();
+            require_path(path, where);
+            clip.*member = std::move(path);
           },
           [](const ClipRequest& clip) {
             return (clip.*member).empty() ? json() : json((clip.*member).string());

@@ -97,9 +97,9 @@ template <auto member>
 void set_probability(Draft& draft, Text text, Where option) {
   setting(train_of(draft), member) = parse_number(text, option, 0, 1);
 }
-template <auto member>
+template <auto member, PathUse use>
 void set_path(Draft& draft, Text text, Where option) {
-  setting(train_of(draft), member) = parse_path(text, option);
+  setting(train_of(draft), member) = draft.path(use, text, option);
 }
 // With the limits of a setting of clips.
 template <auto member, auto of_clip>
@@ -211,11 +211,11 @@ std::vector<Option> data_options() {
        "the clips to learn from (required): a .jsonl or .csv file with the fields video (or "
        "file_name), relative to the folder of the file, and prompt (or text); or a folder with "
        "metadata.csv, metadata.jsonl, prompts.txt and videos.txt, or a .txt file beside each video",
-       nullptr, Effect::clips, set_path<&DataSettings::path>},
+       nullptr, Effect::clips, set_path<&DataSettings::path, PathUse::input>},
       {"data.validation", "PATH",
        "clips for train.validate-every that are not learned from, as data.path [default: the first "
        "four of data.path, which are]",
-       nullptr, Effect::no_bits, set_path<&DataSettings::validation>},
+       nullptr, Effect::no_bits, set_path<&DataSettings::validation, PathUse::input>},
       format_option<&DataSettings::height, &ClipSettings::height>(
           "data.height", "PIXELS", "size of clips, {limits} [default: the checkpoint's]"),
       format_option<&DataSettings::width, &ClipSettings::width>(
@@ -241,7 +241,7 @@ std::vector<Option> data_options() {
        Effect::no_bits, set_switch<&DataSettings::strict>},
       {"data.cache", "DIR",
        "folder of encoded clips, which several jobs may use [default: cache/ in output.path]",
-       nullptr, Effect::no_bits, set_path<&DataSettings::cache>}};
+       nullptr, Effect::no_bits, set_path<&DataSettings::cache, PathUse::cache>}};
 }
 
 std::vector<Option> train_options() {
@@ -385,7 +385,7 @@ std::vector<Option> train_options() {
        "prompts of these clips, as prompt.file of run: .txt or .jsonl. Clip i has the seed "
        "train.seed + i unless its line says otherwise [default: the first two captions of "
        "data.path]",
-       nullptr, Effect::no_bits, set_path<&T::sample_prompts>},
+       nullptr, Effect::no_bits, set_path<&T::sample_prompts, PathUse::input>},
       clip_option<&T::sample_steps, &ClipSettings::steps>(
           "train.sample-steps", "sampler steps of these clips, {limits} [default: as of run]"),
       clip_option<&T::sample_guidance, &ClipSettings::guidance>(
@@ -453,7 +453,11 @@ std::vector<Option> lora_options() {
       changes_bits<&L::init>(
           "lora.init", "FILE",
           "a LoRA of the same ranks and targets to go on from; otherwise A is random and B zero",
-          nullptr, [](Draft& d, Text text, Where) { train_of(d).lora.init = std::string(text); },
+          nullptr,
+          [](Draft& d, Text text, Where option) {
+            train_of(d).lora.init =
+                text.empty() ? std::filesystem::path() : d.path(PathUse::input, text, option);
+          },
           [](const Job& job, const Computation&) { return job.train->lora.init.string(); })};
 }
 

@@ -138,10 +138,9 @@ REELMESH_SETTING_OF(StepCache)
 REELMESH_SETTING_OF(CacheCoefficients)
 #undef REELMESH_SETTING_OF
 
-std::string parse_path(std::string_view text, const std::string& option) {
+void require_path(std::string_view text, const std::string& option) {
   require(!text.empty(), Status::usage, "{}: found an empty value, expected a path", option);
   require_text(text, option);
-  return std::string(text);
 }
 
 void require_text(std::string_view text, const std::string& option) {

@@ -47,8 +47,8 @@ Value parse_setting(const ClipSetting<Value>& setting, std::string_view text,
 template <class Value>
 std::string setting_limits(const ClipSetting<Value>& setting);
 
-/// A path, not empty.
-std::string parse_path(std::string_view text, const std::string& option);
+/// Error(usage) for an empty path, and errors as require_text.
+void require_path(std::string_view text, const std::string& option);
 
 /// Error(data) unless `text` is UTF-8 without zero bytes.
 void require_text(std::string_view text, const std::string& option);

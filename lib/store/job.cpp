@@ -5,7 +5,9 @@
 #include <algorithm>
 #include <cstddef>
 #include <ctime>
+#include <optional>
 
+#include "base/utf8.hpp"
 #include "store/clip.hpp"
 #include "store/hdf5.hpp"
 #include "store/job_parts.hpp"
@@ -16,10 +18,47 @@ namespace reelmesh {
 namespace {
 
 /// Makes an external link; readers resolve its path relative to the folder of this file.
-void link(hid_t group, const std::string& name, const std::string& target) {
-  hdf5::check_in(
-      group, H5Lcreate_external(target.c_str(), "/", group, name.c_str(), H5P_DEFAULT, H5P_DEFAULT),
-      fmt::format("link {}", target));
+void link(hid_t group, const std::string& name, const std::string& target,
+          const std::string& object = "/") {
+  hdf5::check_in(group,
+                 H5Lcreate_external(target.c_str(), object.c_str(), group, name.c_str(),
+                                    H5P_DEFAULT, H5P_DEFAULT),
+                 fmt::format("link {}", target));
+}
+
+hdf5::Group make_group(hid_t parent, const std::string& name) {
+  return hdf5::Group(hdf5::check_in(
+      parent, H5Gcreate2(parent, name.c_str(), H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT),
+      fmt::format("make {}", name)));
+}
+
+/// Relative to the folder of the index if it is in it.
+std::string link_target(const std::filesystem::path& file, const std::filesystem::path& folder) {
+  const std::filesystem::path own = std::filesystem::absolute(folder).lexically_normal();
+  const std::filesystem::path target = std::filesystem::absolute(file).lexically_normal();
+  const std::filesystem::path relative = target.lexically_relative(own);
+  return *relative.begin() == ".." ? target.string() : relative.string();
+}
+
+void write_samples(hid_t file, const std::filesystem::path& folder, const JobRecord& record,
+                   bool validate, const char* name) {
+  std::optional<hdf5::Group> all;
+  for (const JobSample& sample : record.samples) {
+    if (sample.validates != validate) continue;
+    if (!all) all.emplace(make_group(file, name));
+    const hdf5::Group group = make_group(all->get(), fmt::format("{:06}", sample.index));
+    hdf5::write_attribute(group.get(), "prompt", sample.prompt);
+    hdf5::write_attribute(group.get(), "file", as_utf8(sample.file));
+    const auto add = [&](const std::filesystem::path& to, const char* array) {
+      std::error_code error;
+      if (!record.unfinished() && !std::filesystem::exists(to, error)) return;
+      link(group.get(), array, link_target(to, folder), fmt::format("/{}", array));
+    };
+    add(sample.video, "latent_mean");
+    add(sample.video, "latent_std");
+    if (sample.has_first_frame) add(sample.video, "first_frame");
+    add(sample.caption, "prompt_embeds");
+  }
 }
 
 // Job files have no line ends within values; the prompts as they are are in /requests.
@@ -74,13 +113,14 @@ void write_requests(hid_t file, const std::vector<JobClip>& clips) {
 }
 
 void write_links(hid_t file, const std::filesystem::path& folder, const JobRecord& record) {
-  const hdf5::Group clips(hdf5::check_in(
-      file, H5Gcreate2(file, "clips", H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT), "make /clips"));
+  const hdf5::Group clips = make_group(file, "clips");
   for (std::size_t i = 0; i < record.clips.size(); ++i) {
     if (!record.lists(i)) continue;
     const std::filesystem::path clip = clip_path("", static_cast<int>(i));
     link(clips.get(), clip.stem().string(), clip.string());
   }
+  write_samples(file, folder, record, false, "samples");
+  write_samples(file, folder, record, true, "validation_samples");
   std::error_code error;
   if (record.trace &&
       (record.unfinished() || std::filesystem::exists(folder / "trace.h5", error))) {

@@ -34,6 +34,16 @@ struct JobClip {
   Shape video;  ///< [frame, height, width, channel]; empty: the clip is not there
 };
 
+/// An encoded sample of a training, in the index.
+struct JobSample {
+  std::int64_t index = 0;         ///< in the data
+  bool validates = false;         ///< it is of data.validation
+  std::string prompt, file;       ///< caption and video, as given
+  std::filesystem::path video;    ///< file with latent_mean, latent_std and perhaps first_frame
+  std::filesystem::path caption;  ///< file with prompt_embeds
+  bool has_first_frame = false;
+};
+
 /// The contents of job.h5.
 struct JobRecord {
   std::string program, version, revision;
@@ -50,8 +60,9 @@ struct JobRecord {
   /// "unfinished" while the job runs, and after an error; "complete"; "stopped"; "failed": some
   /// clips have failed; "simulated": nothing was made.
   std::string status;
-  std::vector<JobClip> clips;  ///< each has a row of the table /states
-  bool trace = false;          ///< whether to link /trace
+  std::vector<JobClip> clips;      ///< each has a row of the table /states
+  std::vector<JobSample> samples;  ///< of a training
+  bool trace = false;              ///< whether to link /trace
   Provenance provenance;
 
   bool unfinished() const { return status == "unfinished"; }
@@ -67,7 +78,9 @@ std::string iso8601_now();
 
 /// Writes folder/job.h5 from this rank only, replacing an existing one: attributes, /states,
 /// /requests, /videos, /provenance, and external links /clips/000000 … and, with `trace`, /trace to
-/// the other files of the folder. The links are relative, so the folder can be moved. While the job
+/// the other files of the folder; of a training, groups /samples/000000 … and
+/// /validation_samples/000000 … of links into the cache, with the attributes `prompt` and `file`.
+/// Links to files in the folder are relative, so it can be moved. While the job
 /// is unfinished all clips are linked, whose files need not exist; afterwards those that are
 /// complete, and a trace that exists, since netCDF opens no file with a link that leads nowhere.
 /// Under a temporary name until complete. Error(cannot_create), Error(io).

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/hash.hpp"
 #include "base/new_file.hpp"
 
 namespace reelmesh {
@@ -11,13 +12,14 @@ namespace fs = std::filesystem;
 
 struct Name {
   std::string_view subfolder;
-  std::string_view name;  // '#' stands for six digits or more
+  // '#' stands for six digits or more, '%' for a hash, '*' for a host and the number of a process
+  std::string_view name;
   JobFile kind;
   bool renamed;                                   // it is a NewFile, with a temporary name at first
   std::optional<Product> product = std::nullopt;  // jobs that write it; empty: all
 };
 
-constexpr std::array<Name, 20> names{
+constexpr std::array<Name, 17> names{
     {{"", ".lock", JobFile::lock, false},
      {"", "job.h5", JobFile::index, true},
      {"", "trace.h5", JobFile::result, true},
@@ -27,11 +29,8 @@ constexpr std::array<Name, 20> names{
      {"transformer", "config.json", JobFile::result, true, Product::training},
      {"transformer", "diffusion_pytorch_model.safetensors", JobFile::result, true,
       Product::training},
-     {"cache", "#.h5", JobFile::cache, true, Product::training},
-     {"cache", "#.text.h5", JobFile::cache, true, Product::training},
-     {"cache", "#.validation.h5", JobFile::cache, true, Product::training},
-     {"cache", "#.validation.text.h5", JobFile::cache, true, Product::training},
-     {"cache", "empty.h5", JobFile::cache, true, Product::training},
+     {"cache", "%.h5", JobFile::cache, true, Product::training},
+     {"cache", "%.*.h5", JobFile::cache, true, Product::training},
      {"clips", "#.h5", JobFile::result, true, Product::clips},
      {"restart", "#.h5", JobFile::restart, true, Product::clips},
      {"restart", "training.h5", JobFile::restart, true, Product::training},
@@ -41,6 +40,13 @@ constexpr std::array<Name, 20> names{
      {"trace", "#.counters", JobFile::trace_part, false}}};
 
 bool matches(std::string_view name, std::string_view pattern) {
+  if (pattern.starts_with('%')) {
+    const std::size_t digits = std::min(name.find_first_not_of("0123456789abcdef"), name.size());
+    const std::string_view rest = name.substr(digits);
+    if (digits != Hash::digits) return false;
+    return pattern == "%.*.h5" ? rest.starts_with('.') && rest.ends_with(".h5") && rest != ".h5"
+                               : rest == pattern.substr(1);
+  }
   if (!pattern.starts_with('#')) return name == pattern;
   const std::size_t digits = std::min(name.find_first_not_of("0123456789"), name.size());
   return digits >= 6 && name.substr(digits) == pattern.substr(1);
@@ -95,22 +101,31 @@ void remove_job_files(const fs::path& folder, std::initializer_list<JobFile> kin
   }
 }
 
-void remove_sampled_clips(const fs::path& folder) {
+std::vector<fs::path> sampled_folders(const fs::path& folder) {
   const fs::path samples = folder / "samples";
-  if (!is_own_folder(samples)) return;
+  std::vector<fs::path> found;
+  if (!is_own_folder(samples)) return found;
   constexpr std::string_view name = "step-";
-  std::error_code ignored;  // it has other files
   for (const auto& entry : fs::directory_iterator(samples)) {
-    const std::string found = entry.path().filename().string();
-    if (!found.starts_with(name) || !matches(found.substr(name.size()), "#")) continue;
-    if (!is_own_folder(entry.path())) continue;
-    remove_job_files(entry.path(),
+    const std::string own = entry.path().filename().string();
+    if (own.starts_with(name) && matches(own.substr(name.size()), "#")) {
+      found.push_back(entry.path());
+    }
+  }
+  return found;
+}
+
+void remove_sampled_clips(const fs::path& folder) {
+  std::error_code ignored;  // it has other files
+  for (const fs::path& clips : sampled_folders(folder)) {
+    if (!is_own_folder(clips)) continue;
+    remove_job_files(clips,
                      {JobFile::result, JobFile::restart, JobFile::status, JobFile::trace_part,
                       JobFile::temporary, JobFile::index, JobFile::lock});
-    fs::remove(entry.path() / "clips", ignored);
-    fs::remove(entry.path(), ignored);
+    fs::remove(clips / "clips", ignored);
+    fs::remove(clips, ignored);
   }
-  fs::remove(samples, ignored);
+  if (is_own_folder(folder / "samples")) fs::remove(folder / "samples", ignored);
 }
 
 }  // namespace reelmesh

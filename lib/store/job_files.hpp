@@ -16,7 +16,7 @@ enum class JobFile {
   index,    ///< job.h5
   /// trace.h5, clips/NNNNNN.h5, metrics.h5, lora/pytorch_lora_weights.safetensors, transformer/
   result,
-  cache,       ///< cache/NNNNNN.h5, cache/NNNNNN.text.h5, cache/empty.h5
+  cache,       ///< cache/<hash>.h5, also while it has the name of a process
   restart,     ///< restart/NNNNNN.h5, restart/training.h5
   status,      ///< status.json
   trace_part,  ///< trace/NNNNNN.rank, …
@@ -46,6 +46,10 @@ std::vector<std::filesystem::path> job_files(const std::filesystem::path& folder
 /// Removes them, links themselves and not what they lead to, and then cache/, lora/, restart/ and
 /// trace/ if they are empty. std::filesystem::filesystem_error.
 void remove_job_files(const std::filesystem::path& folder, std::initializer_list<JobFile> kinds);
+
+/// The entries step-NNNNNN of folder/samples, with links and files.
+/// std::filesystem::filesystem_error.
+std::vector<std::filesystem::path> sampled_folders(const std::filesystem::path& folder);
 
 /// Removes the files of the jobs that have made clips of a training in folder/samples, and then
 /// their folders if these are empty. std::filesystem::filesystem_error.

@@ -54,6 +54,21 @@ std::optional<fs::path> find_content(const fs::path& folder) {
   return std::nullopt;
 }
 
+/// What remove_sampled_clips() leaves in a folder of clips.
+std::optional<fs::path> find_foreign(const fs::path& folder) {
+  for (const auto& entry : fs::directory_iterator(folder)) {
+    const fs::path name = entry.path().filename();
+    const bool own = std::ranges::find(job_subfolders, name.string()) != job_subfolders.end();
+    if (!own && job_file_kind("", name.string()) == JobFile::foreign) return name;
+    if (!own) continue;
+    for (const auto& file : fs::directory_iterator(entry.path())) {
+      const fs::path in = file.path().filename();
+      if (job_file_kind(name.string(), in.string()) == JobFile::foreign) return name / in;
+    }
+  }
+  return std::nullopt;
+}
+
 void require_job(const fs::path& folder, const fs::path& content) {
   const fs::path index = folder / "job.h5";
   const fs::file_status found = fs::symlink_status(index);
@@ -94,6 +109,49 @@ OutputFolder::OutputFolder(fs::path folder, Existing existing, Product product)
   });
 }
 
+void OutputFolder::require_usable_samples() const {
+  use(folder_, [&] {
+    for (const fs::path& clips : sampled_folders(folder_)) {
+      require(
+          fs::is_directory(fs::symlink_status(clips)), Status::cannot_create,
+          "output folder {}: found {}, which is not a folder but a link or a file, expected one "
+          "of clips that a training makes",
+          folder_.string(), clips.string());
+      require_own_subfolders(clips);
+      const std::optional<fs::path> content =
+          existing_ == Existing::replace ? find_foreign(clips) : find_content(clips);
+      if (!content) continue;
+      require(
+          existing_ != Existing::replace, Status::cannot_create,
+          "output folder {} is not empty and not only of a job: found {}, which is not removed; "
+          "choose another output.path",
+          clips.string(), content->string());
+      require_job(clips, *content);
+    }
+  });
+}
+
+bool OutputFolder::is_own_folder(const fs::path& folder, std::string_view except) const {
+  std::error_code error;
+  const auto is = [&](const fs::path& own) { return fs::equivalent(folder, own, error); };
+  const auto has = [&](const fs::path& own) {
+    return is(own) || std::ranges::any_of(job_subfolders, [&](std::string_view subfolder) {
+             return (own != folder_ || subfolder != except) && is(own / subfolder);
+           });
+  };
+  return fs::is_directory(folder, error) &&
+         (has(folder_) || std::ranges::any_of(sampled_folders(folder_), has));
+}
+
+bool OutputFolder::is_written_folder(const fs::path& folder) const {
+  std::error_code error;
+  if (!fs::is_directory(folder, error)) return false;
+  if (is_own_folder(folder)) return true;
+  return std::ranges::any_of(fs::directory_iterator(folder, error), [&](const auto& entry) {
+    return !entry.is_directory(error) && is_written(entry.path());
+  });
+}
+
 bool OutputFolder::is_written(const fs::path& file) const {
   constexpr int max_links = 40;  // as Linux follows
   fs::path path = file;
@@ -105,6 +163,13 @@ bool OutputFolder::is_written(const fs::path& file) const {
              fs::equivalent(parent, folder_ / subfolder, error);
     };
     if (is_own("") || std::ranges::any_of(job_subfolders, is_own)) return true;
+    const auto is_of_clips = [&](std::string_view subfolder) {
+      return job_file_kind(subfolder, path.filename().string()) != JobFile::foreign &&
+             std::ranges::any_of(sampled_folders(folder_), [&](const fs::path& clips) {
+               return fs::equivalent(parent, clips / subfolder, error);
+             });
+    };
+    if (is_of_clips("") || std::ranges::any_of(job_subfolders, is_of_clips)) return true;
     if (!fs::is_symlink(path, error)) return false;
     path = parent / fs::read_symlink(path, error);
   }
@@ -121,7 +186,7 @@ void OutputFolder::prepare() const {
     }
     remove_job_files(folder_, {JobFile::temporary, JobFile::status, JobFile::trace_part});
     if (existing_ != Existing::replace) return;
-    remove_job_files(folder_, {JobFile::result, JobFile::restart, JobFile::cache});
+    remove_job_files(folder_, {JobFile::result, JobFile::restart});  // other jobs may use the cache
     remove_sampled_clips(folder_);
     remove_job_files(folder_, {JobFile::index});  // last: without it the rest would be refused
   });

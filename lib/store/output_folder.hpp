@@ -21,11 +21,21 @@ class OutputFolder {
   /// job.h5 does not count as content: .lock, temporary files, empty folders.
   OutputFolder(std::filesystem::path folder, Existing existing, Product product = Product::clips);
 
-  /// Whether the job removes or writes this file, which may be given by way of links.
+  /// Whether the job, or one that makes clips of a training in samples/, removes or writes this
+  /// file, which may be given by way of links.
   bool is_written(const std::filesystem::path& file) const;
+  /// Whether this folder, or a file in it, is one that is_written().
+  bool is_written_folder(const std::filesystem::path& folder) const;
+  /// Whether this is the output folder, or one of job_subfolders in it or in one of samples/ but
+  /// `except` in the output folder.
+  bool is_own_folder(const std::filesystem::path& folder, std::string_view except = {}) const;
+  /// Error(cannot_create) if in samples/ there is a folder of clips of a training that the job that
+  /// makes them could not use: a link, or with content that is not of such a job, or, with
+  /// `replace`, that it does not remove.
+  void require_usable_samples() const;
 
   /// Removes the working files that an earlier job left (status.json, trace/, temporary files),
-  /// with `replace` also its results, restart files and cache, and nothing else; makes clips/ if
+  /// with `replace` also its results and restart files, and nothing else; makes clips/ if
   /// these are the product.
   /// Error(cannot_create), before anything is removed, if no files can be created.
   void prepare() const;

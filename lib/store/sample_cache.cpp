@@ -1,10 +1,16 @@
 #include "store/sample_cache.hpp"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstring>
 #include <deque>
+#include <set>
 
+#include "base/file.hpp"
+#include "base/hash.hpp"
 #include "base/log.hpp"
+#include "base/system.hpp"
 #include "base/text.hpp"
 #include "base/units.hpp"
 #include "base/utf8.hpp"
@@ -81,38 +87,27 @@ std::optional<SampleRecord> read_record(hid_t file, const SampleShapes& shapes) 
   return record;
 }
 
-std::string for_message(const std::string& fingerprint) {
-  constexpr std::size_t max_bytes = 1000;
-  return one_line(std::string(text_prefix(as_utf8(fingerprint), max_bytes)));
-}
-
-void require_fingerprint(const CachedSample& expected, const std::string& found,
-                         const std::string& wanted) {
-  require(
-      found == wanted, Status::data,
-      "data.cache: {} was made with '{}', this job needs '{}'; give it another folder, or remove "
-      "this one",
-      expected.path.string(), for_message(found), for_message(wanted));
-}
-
-std::string_view in_name(SampleUse use) {
-  return use == SampleUse::validation ? ".validation" : "";
+/// The file under its name, unless a whole one is there: another job has made it, and uses it.
+void publish(const std::filesystem::path& made, const CachedSample& sample) {
+  std::error_code error;
+  std::string problem;
+  const std::optional<SampleFile> other = SampleFile::open(sample, problem);
+  if (other && other->is_whole()) {
+    std::filesystem::remove(made, error);
+    return;
+  }
+  std::filesystem::rename(made, sample.path, error);
+  require(!error, Status::io, "{}: cannot rename {} to it: {}", sample.path.string(),
+          made.filename().string(), error.message());
+  flush_to_disk(sample.path.parent_path());
 }
 
 }  // namespace
 
-std::filesystem::path sample_path(const std::filesystem::path& cache, std::int64_t index,
-                                  SampleUse use) {
-  return cache / fmt::format("{:06}{}.h5", index, in_name(use));
-}
-
-std::filesystem::path sample_text_path(const std::filesystem::path& cache, std::int64_t index,
-                                       SampleUse use) {
-  return cache / fmt::format("{:06}{}.text.h5", index, in_name(use));
-}
-
-std::filesystem::path empty_caption_path(const std::filesystem::path& cache) {
-  return cache / "empty.h5";
+std::filesystem::path cached_path(const std::filesystem::path& cache, const SampleRecord& record) {
+  Hash hash;
+  for (const SampleText& text : compared_sample_texts) hash.add(record.*text.text);
+  return cache / (hash.hex() + ".h5");
 }
 
 void write_sample(const comm::Group& group, const CachedSample& sample,
@@ -168,7 +163,12 @@ void write_sample(const comm::Group& group, const CachedSample& sample,
     require(!error, Status::cannot_create, "{}: cannot create it: {}", folder.string(),
             error.message());
   });
-  write_pieces(group, sample.path, structure, bytes, pieces);
+  const std::string process = fmt::format("{}-{}", host_name(), getpid());
+  const std::filesystem::path made =
+      sample.path.parent_path() / fmt::format("{}.{}.h5", sample.path.stem().string(),
+                                              comm::broadcast_texts(group, {process}, 0).front());
+  write_pieces(group, made, structure, bytes, pieces);
+  comm::run_on_first_rank(group, [&] { publish(made, sample); });
 }
 
 std::optional<SampleFile> SampleFile::open(const CachedSample& expected, std::string& problem) {
@@ -182,8 +182,6 @@ std::optional<SampleFile> SampleFile::open(const CachedSample& expected, std::st
   if (!sample.file_ || !hdf5::is_known_version(sample.file_.get())) return std::nullopt;
   const auto record = read_record(sample.file_.get(), expected.shapes);
   if (!record) return std::nullopt;
-  require_fingerprint(expected, record->fingerprint, expected.record.fingerprint);
-  require_fingerprint(expected, record->text_fingerprint, expected.record.text_fingerprint);
   for (const SampleArray& array : sample_arrays) {
     const Shape& shape = expected.shapes.*array.shape;
     if (!shape.empty() &&
@@ -192,8 +190,9 @@ std::optional<SampleFile> SampleFile::open(const CachedSample& expected, std::st
       return std::nullopt;
     }
   }
-  if (record->hash != expected.record.hash || record->prompt != expected.record.prompt) {
-    problem = record->hash != expected.record.hash ? "is of another video" : "is of another prompt";
+  for (const SampleText& text : compared_sample_texts) {
+    if ((*record).*text.text == expected.record.*text.text) continue;
+    problem = fmt::format("has another {} than its name says", text.name);
     return std::nullopt;
   }
   problem.clear();
@@ -232,9 +231,15 @@ std::vector<std::size_t> samples_to_make(const comm::Group& group,
                                          const std::vector<CachedSample>& samples) {
   std::vector<std::uint64_t> mine;
   std::vector<std::string> mine_problems;
+  std::vector<std::size_t> distinct;  // samples may share a file
+  std::set<std::filesystem::path> seen;
+  for (std::size_t i = 0; i < samples.size(); ++i) {
+    if (seen.insert(samples[i].path).second) distinct.push_back(i);
+  }
   comm::run_collectively(group, [&] {
     const auto ranks = static_cast<std::size_t>(group.size());
-    for (auto i = static_cast<std::size_t>(group.rank()); i < samples.size(); i += ranks) {
+    for (auto at = static_cast<std::size_t>(group.rank()); at < distinct.size(); at += ranks) {
+      const std::size_t i = distinct[at];
       std::string problem;
       const std::optional<SampleFile> file = SampleFile::open(samples[i], problem);
       if (file && file->is_whole()) continue;

@@ -1,6 +1,7 @@
 #pragma once
-// What the autoencoder and the text encoder make of training samples, as HDF5 files:
-// CACHE/000007.h5 of sample 7 of the data, CACHE/empty.h5 of the empty caption.
+// What the autoencoder makes of videos and the text encoder of captions, as HDF5 files that are
+// named by what they were made from: CACHE/<32 hexadecimal digits>.h5. Several jobs may use them at
+// the same time.
 #include <array>
 #include <filesystem>
 #include <optional>
@@ -12,7 +13,8 @@
 
 namespace reelmesh {
 
-/// What a file was made from. Those of a prompt alone have only prompt and text_fingerprint.
+/// What a file was made from. That of a caption has prompt and text_fingerprint, that of a video
+/// the others.
 struct SampleRecord {
   std::string prompt;
   std::string file;         ///< the video, as given; not compared
@@ -33,8 +35,8 @@ inline constexpr std::array<SampleText, 4> compared_sample_texts{{
     {"text_fingerprint", &SampleRecord::text_fingerprint},
 }};
 
-/// One value for each array of a file, all float32. Those of a prompt alone have only
-/// prompt_embeds.
+/// One value for each array of a file, all float32. That of a caption has prompt_embeds, that of a
+/// video the others.
 template <class Value>
 struct OfSampleArrays {
   /// [latent_frame, latent_channel, latent_height, latent_width]: of the posterior, not scaled
@@ -55,23 +57,14 @@ struct CachedSample {
   SampleShapes shapes;
 };
 
-/// What a sample is for.
-enum class SampleUse { training, validation };
-
-/// CACHE/000007.h5, or CACHE/000007.validation.h5: latents, prompt_embeds and first_frame
-std::filesystem::path sample_path(const std::filesystem::path& cache, std::int64_t index,
-                                  SampleUse use = SampleUse::training);
-/// CACHE/000007.text.h5, or CACHE/000007.validation.text.h5: prompt_embeds alone, until the video
-/// is encoded, too
-std::filesystem::path sample_text_path(const std::filesystem::path& cache, std::int64_t index,
-                                       SampleUse use = SampleUse::training);
-/// CACHE/empty.h5: prompt_embeds of the empty caption
-std::filesystem::path empty_caption_path(const std::filesystem::path& cache);
+/// CACHE/<hash of the texts of `record` that are compared>.h5
+std::filesystem::path cached_path(const std::filesystem::path& cache, const SampleRecord& record);
 
 /// Writes a file from all ranks of `group`, which hold the arrays of sample.shapes, and makes its
-/// folder: under a temporary name, flushed to disk, read back and compared, and then renamed, which
-/// replaces an earlier one. Arrays are stored in chunks with checksums, uncompressed. Collective;
-/// errors as write_clip.
+/// folder: under a temporary name of this process, flushed to disk, read back and compared, and
+/// then renamed, unless another job has made the same file meanwhile; only a file that cannot be
+/// used is replaced. Arrays are stored in chunks with checksums, uncompressed. Collective; errors
+/// as write_clip.
 void write_sample(const comm::Group& group, const CachedSample& sample, const SampleArrays& arrays);
 
 /// A file of the cache, opened by this rank alone. It is untrusted.

@@ -69,9 +69,16 @@ void require_same(const std::string& path, const std::string& found,
           path, items_not_in(found, fingerprint), items_not_in(fingerprint, found));
 }
 
+// → the saved step.
+std::int64_t require_step(std::uint64_t found, const std::string& path, std::int64_t steps) {
+  require(found <= static_cast<std::uint64_t>(steps), Status::data,
+          "{}: found step {}, expected 0 to train.steps = {}", path, found, steps);
+  return static_cast<std::int64_t>(found);
+}
+
 // Checks all but the values. → the number of steps.
 std::int64_t check_structure(hid_t file, const std::string& path, const std::string& fingerprint,
-                             const std::vector<TrainingArray>& arrays) {
+                             std::int64_t max_steps, const std::vector<TrainingArray>& arrays) {
   const auto version = hdf5::read_unsigned(file, version_name);
   require(version.has_value() && hdf5::is_known_version(file), Status::data,
           "{}: found no state of a training, expected the restart file of one", path);
@@ -95,7 +102,7 @@ std::int64_t check_structure(hid_t file, const std::string& path, const std::str
   }
   require(*count == arrays.size(), Status::data, "{}: found {} arrays, expected {}", path, *count,
           arrays.size());
-  const auto steps = static_cast<std::int64_t>(*step);
+  const std::int64_t steps = require_step(*step, path, max_steps);
   require(
       hdf5::has_text(file, checksum_name, checksum_of_all(steps, fingerprint, arrays, checksums)),
       Status::data, "{}: is damaged: found another checksum of its attributes than was written",
@@ -147,17 +154,22 @@ void write_training_restart(const comm::Group& group, const std::filesystem::pat
   write_pieces(group, path, structure, 0, pieces);
 }
 
-void require_training_of(const std::filesystem::path& folder, const std::string& fingerprint) {
+void require_training_of(const std::filesystem::path& folder, const std::string& fingerprint,
+                         std::int64_t steps) {
   const std::filesystem::path path = training_restart_path(folder);
   const hdf5::File file = hdf5::open_if_valid(path);
   if (!file) return;
   const auto found = hdf5::read_text(file.get(), "fingerprint", max_fingerprint);
   if (found) require_same(path.string(), *found, fingerprint);
+  if (const auto step = hdf5::read_unsigned(file.get(), "step")) {
+    (void)require_step(*step, path.string(), steps);
+  }
 }
 
 std::optional<std::int64_t> read_training_restart(const comm::Group& group,
                                                   const std::filesystem::path& folder,
                                                   const std::string& fingerprint,
+                                                  std::int64_t steps,
                                                   const std::vector<TrainingArray>& arrays) {
   for (const TrainingArray& array : arrays) check(group, array);
   const std::filesystem::path path = training_restart_path(folder);
@@ -171,7 +183,7 @@ std::optional<std::int64_t> read_training_restart(const comm::Group& group,
     require(static_cast<bool>(file), Status::data, "{}: is damaged: HDF5 cannot open it",
             path.string());
     if (group.rank() == 0) {
-      step = check_structure(file.get(), path.string(), fingerprint, arrays);
+      step = check_structure(file.get(), path.string(), fingerprint, steps, arrays);
     }
   });
   comm::run_collectively(group, [&] {  // each rank checks some arrays

@@ -31,18 +31,20 @@ void write_training_restart(const comm::Group& group, const std::filesystem::pat
                             std::int64_t step, const std::string& fingerprint,
                             const std::vector<TrainingArray>& arrays);
 
-/// Error(data) if the folder has a state of another fingerprint. Reads nothing else of it. On one
-/// rank.
-void require_training_of(const std::filesystem::path& folder, const std::string& fingerprint);
+/// Error(data) if the folder has a state of another fingerprint, or after more than `steps` steps.
+/// Reads nothing else of it. On one rank.
+void require_training_of(const std::filesystem::path& folder, const std::string& fingerprint,
+                         std::int64_t steps);
 
 /// Reads the state on all ranks of `group`, which may be others than those that wrote it: each
 /// array's box of this rank, in any layout, into values.local, which has the extents of the box.
 /// → the number of steps; empty if there is no file. The file is untrusted. Error(data) on all
-/// ranks, before anything is read, if it is damaged or of another version, or if fingerprint, names
-/// or shapes are not these. Collective.
+/// ranks, before anything is read, if it is damaged or of another version, if fingerprint, names or
+/// shapes are not these, or if it is a state after more than `steps` steps. Collective.
 std::optional<std::int64_t> read_training_restart(const comm::Group& group,
                                                   const std::filesystem::path& folder,
                                                   const std::string& fingerprint,
+                                                  std::int64_t steps,
                                                   const std::vector<TrainingArray>& arrays);
 
 }  // namespace reelmesh

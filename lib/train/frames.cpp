@@ -29,10 +29,14 @@ bool is_image(const std::filesystem::path& file) {
   return extension == ".png" || extension == ".jpg" || extension == ".jpeg";
 }
 
+}  // namespace
+
 InputFile input_file(const DataSample& sample) {
   const InputKind kind = is_image(sample.video) ? InputKind::image : InputKind::video;
   return {kind, sample.video, sample.where};
 }
+
+namespace {
 
 /// What is known of the video of a sample.
 struct Finding {

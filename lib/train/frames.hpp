@@ -16,6 +16,8 @@ namespace reelmesh {
 std::vector<std::int64_t> chosen_frames(double video_fps, std::int64_t video_frames,
                                         std::optional<double> fps, std::int64_t frames);
 
+InputFile input_file(const DataSample& sample);
+
 /// A sample that can be used.
 struct UsableSample {
   std::int64_t index = 0;  ///< in the data, with those that cannot be used

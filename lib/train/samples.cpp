@@ -18,21 +18,6 @@
 namespace reelmesh::train {
 namespace {
 
-// The empty caption has no video.
-std::filesystem::path text_file(const Samples& samples, const CachedSample& file,
-                                const std::filesystem::path& cache, std::size_t clip) {
-  if (clip >= samples.usable.size()) return file.path;
-  return sample_text_path(cache, samples.usable[clip].index, samples.use(clip));
-}
-
-// What a file of the caption alone has.
-CachedSample caption_of(const Samples& samples, const CachedSample& file,
-                        const std::filesystem::path& cache, std::size_t clip) {
-  return {text_file(samples, file, cache, clip),
-          {.prompt = file.record.prompt, .text_fingerprint = file.record.text_fingerprint},
-          {.prompt_embeds = file.shapes.prompt_embeds}};
-}
-
 // Whether the job is to stop: all ranks leave together, between two files.
 bool stops(const comm::Group& world) {
   return world.max(std::int64_t{stop::cause()}) != stop::none;
@@ -40,19 +25,18 @@ bool stops(const comm::Group& world) {
 
 // → false if the job is to stop.
 bool encode_captions(const comm::Group& world, const Samples& samples,
-                     const std::vector<CachedSample>& files, const pipeline::Computing& computing) {
-  if (files.empty()) return true;
+                     const std::vector<CachedSample>& files,
+                     const std::vector<std::size_t>& missing,
+                     const pipeline::Computing& computing) {
+  if (missing.empty()) return true;
   pipeline::TextStage encode(world, samples.planned, computing);
   encode.load();
-  Progress progress("encoding captions", std::ssize(files), "caption",
+  Progress progress("encoding captions", std::ssize(missing), "caption",
                     Progress::standard_error(world.rank() == 0));
   const int holder = samples.planned.plan.embeddings_rank();
-  for (const CachedSample& file : files) {
+  for (const std::size_t index : missing) {
     if (stops(world)) return false;
-    const auto found = std::ranges::find_if(samples.planned.clips, [&](const ClipOutline& clip) {
-      return samples.clips.clips[static_cast<std::size_t>(clip.index)].prompt == file.record.prompt;
-    });
-    const auto index = static_cast<std::size_t>(found - samples.planned.clips.begin());
+    const CachedSample& file = files[index];
     const Tensor embedding = encode(samples.clip(index));
     const Shape& shape = file.shapes.prompt_embeds;
     SampleArrays arrays;
@@ -80,7 +64,7 @@ Tensor first_frame(const Tensor& pixels, const Box& own) {
 // Each rank of a group that decodes has a rectangle of frames. → false if the job is to stop.
 bool encode_videos(const comm::Group& world, const Samples& samples,
                    const std::vector<CachedSample>& files, const std::vector<std::size_t>& missing,
-                   const std::filesystem::path& cache, const pipeline::Computing& computing) {
+                   const pipeline::Computing& computing) {
   if (missing.empty()) return true;
   const std::vector<RankRange>& ranges = samples.planned.plan.roles.decode;
   const auto own = std::ranges::find_if(
@@ -122,25 +106,13 @@ bool encode_videos(const comm::Group& world, const Samples& samples,
       if (!file.shapes.first_frame.empty()) frame = first_frame(read, own_box(pixels, group));
     }
     const Layout boxes = latents.with_axis(1, clip.latent_channels);
-    const CachedSample caption = caption_of(samples, file, cache, index);
-    const Shape& shape = caption.shapes.prompt_embeds;
-    Tensor embedding = Tensor::empty({0, shape[1]}, DType::float32);
-    comm::run_on_first_rank(group, [&] {
-      std::string problem;
-      const auto found = SampleFile::open(caption, problem);
-      require(found.has_value(), Status::io, "{}: {}, after it was written", caption.path.string(),
-              problem.empty() ? "not found" : problem);
-      embedding = found->read(&SampleShapes::prompt_embeds, whole_box(shape));
-    });
     SampleArrays arrays;
     arrays.latent_mean = {posterior.mean, boxes, group};
     arrays.latent_std = {posterior.deviation, boxes, group};
-    arrays.prompt_embeds = {embedding, Layout::on_one_rank(shape, group.size(), 0), group};
     if (!file.shapes.first_frame.empty()) {
       arrays.first_frame = {frame, pixels.cropped(0, 0, 1).without_axis(0), group};
     }
     write_sample(group, file, arrays);
-    if (group.rank() == 0) std::filesystem::remove(caption.path);
   }
   progress.finish();
   return true;
@@ -349,63 +321,46 @@ std::vector<UsableSample> listed_validation(const DataSettings& data) {
   return listed(data, validation_clips);
 }
 
-std::vector<CachedSample> cached_samples(const Samples& samples, const std::filesystem::path& cache,
-                                         const std::string& encoders) {
-  std::vector<CachedSample> files;
-  const std::int64_t channels = samples.text_channels();
+CachedFiles cached_files(const Samples& samples, const std::filesystem::path& cache,
+                         const std::string& encoders) {
+  CachedFiles files;
   const std::optional<double>& fps = samples.clips.train->data.fps;
   for (std::size_t i = 0; i < samples.clips.clips.size(); ++i) {
     const Clip clip = samples.clip(i);
-    CachedSample& file = files.emplace_back();
-    file.record.prompt = samples.clips.clips[i].prompt;
-    file.record.text_fingerprint = encoders;
-    file.shapes.prompt_embeds = {clip.tokens(), channels};
-    if (i == samples.usable.size()) {
-      file.path = empty_caption_path(cache);
-      continue;
-    }
+    CachedSample& caption = files.captions.emplace_back();
+    caption.record = {.prompt = samples.clips.clips[i].prompt, .text_fingerprint = encoders};
+    caption.path = cached_path(cache, caption.record);
+    caption.shapes.prompt_embeds = {clip.tokens(), samples.text_channels()};
+    if (i == samples.usable.size()) break;  // the empty caption has no video
     const UsableSample& sample = samples.usable[i];
-    file.path = sample_path(cache, sample.index, samples.use(i));
-    file.record.file = sample.data.video.string();
-    file.record.hash = sample.facts.hash;
     const VideoSize& size = samples.bucket_of(i).size;
-    file.record.fingerprint = fmt::format("{}, size {}, fps {}", encoders, shown(size),
-                                          fps ? fmt::format("{}", *fps) : "of each video");
+    CachedSample& video = files.videos.emplace_back();
+    video.record = {.file = sample.data.video.string(),
+                    .hash = sample.facts.hash,
+                    .fingerprint = fmt::format("{}, size {}, fps {}", encoders, shown(size),
+                                               fps ? fmt::format("{}", *fps) : "of each video")};
+    video.path = cached_path(cache, video.record);
     const Shape latents{clip.latents[0] - clip.dropped_frames, clip.latent_channels,
                         clip.latents[1], clip.latents[2]};
-    file.shapes.latent_mean = file.shapes.latent_std = latents;
+    video.shapes.latent_mean = video.shapes.latent_std = latents;
     if (samples.planned.family->image_scale()) {
-      file.shapes.first_frame = {size.height, size.width, 3};
+      video.shapes.first_frame = {size.height, size.width, 3};
     }
   }
   return files;
 }
 
-bool encode_samples(const comm::Group& world, const Samples& samples,
-                    const std::vector<CachedSample>& files, const std::vector<std::size_t>& to_make,
-                    const std::filesystem::path& cache, const pipeline::Computing& computing) {
-  std::vector<std::size_t> videos;
-  std::vector<CachedSample> captions;
-  for (const std::size_t i : to_make) {
-    captions.push_back(caption_of(samples, files[i], cache, i));
-    if (i < samples.usable.size()) videos.push_back(i);
-  }
-  std::vector<CachedSample> missing;
-  for (const std::size_t i : samples_to_make(world, captions)) missing.push_back(captions[i]);
-  bool complete = encode_captions(world, samples, missing, computing);
+FilesToMake files_to_make(const comm::Group& world, const CachedFiles& files) {
+  return {samples_to_make(world, files.videos), samples_to_make(world, files.captions)};
+}
+
+bool encode_samples(const comm::Group& world, const Samples& samples, const CachedFiles& files,
+                    const FilesToMake& to_make, const pipeline::Computing& computing) {
+  bool complete = encode_captions(world, samples, files.captions, to_make.captions, computing);
   release_free_memory();
-  complete = complete && encode_videos(world, samples, files, videos, cache, computing);
+  complete = complete && encode_videos(world, samples, files.videos, to_make.videos, computing);
   release_free_memory();
-  if (!complete) return false;
-  world.barrier();  // other ranks may still read captions for their last videos
-  // What a kill left between a sample's file and the removal of its caption's.
-  comm::run_on_first_rank(world, [&] {
-    std::error_code ignored;
-    for (std::size_t i = 0; i < samples.usable.size(); ++i) {
-      std::filesystem::remove(text_file(samples, files[i], cache, i), ignored);
-    }
-  });
-  return true;
+  return complete;
 }
 
 }  // namespace reelmesh::train

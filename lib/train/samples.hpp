@@ -27,9 +27,6 @@ struct Samples {
 
   const Bucket& bucket_of(std::size_t sample) const { return buckets.at(usable[sample].bucket); }
   bool has_empty_caption() const { return clips.clips.size() > usable.size(); }
-  SampleUse use(std::size_t sample) const {
-    return std::cmp_less(sample, learned) ? SampleUse::training : SampleUse::validation;
-  }
   /// Which of the usable samples validate: those of data.validation, or the first four.
   std::vector<std::size_t> validating() const;
   Clip clip(std::size_t sample) const { return planned.clip(clips, planned.clips[sample]); }
@@ -47,10 +44,23 @@ std::vector<Bucket> checked_buckets(const Job& job);
 Samples plan_samples(const Job& job, const Conditions& conditions, std::vector<Bucket> buckets,
                      std::vector<UsableSample> usable, std::vector<UsableSample> validation = {});
 
-/// The files of the samples, then that of the empty caption if there is one. cache: their folder.
-/// encoders: what their contents depend on beside the data.
-std::vector<CachedSample> cached_samples(const Samples& samples, const std::filesystem::path& cache,
-                                         const std::string& encoders);
+/// The files of the samples in the cache. Samples with the same video, or the same caption, share
+/// one.
+struct CachedFiles {
+  std::vector<CachedSample> videos;    ///< of each usable sample
+  std::vector<CachedSample> captions;  ///< likewise, then of the empty caption if there is one
+};
+
+/// cache: their folder. encoders: what their contents depend on beside the data.
+CachedFiles cached_files(const Samples& samples, const std::filesystem::path& cache,
+                         const std::string& encoders);
+
+/// Which files are missing or damaged, each once.
+struct FilesToMake {
+  std::vector<std::size_t> videos, captions;
+};
+/// Warnings as samples_to_make(). Collective.
+FilesToMake files_to_make(const comm::Group& world, const CachedFiles& files);
 
 /// The samples of data.path, or one without a caption if it is not given, for a plan: nothing is
 /// known of their videos, and they have the sizes of data.buckets in turn. If these are more, the
@@ -59,12 +69,10 @@ std::vector<UsableSample> listed_samples(const DataSettings& data);
 /// The same of data.validation; none if it is not given.
 std::vector<UsableSample> listed_validation(const DataSettings& data);
 
-/// Makes some of the files: first all embeddings of captions, by the text encoder on the ranks of
-/// the device map; then the latents of the videos, each by the ranks of a decoding group. to_make:
-/// as samples_to_make() gives them. → false if the job is to stop; what is complete stays.
-/// Collective.
-bool encode_samples(const comm::Group& world, const Samples& samples,
-                    const std::vector<CachedSample>& files, const std::vector<std::size_t>& to_make,
-                    const std::filesystem::path& cache, const pipeline::Computing& computing);
+/// Makes some of the files: first the captions, by the text encoder on the ranks of the device map;
+/// then the videos, each by the ranks of a decoding group. → false if the job is to stop; what is
+/// complete stays. Collective.
+bool encode_samples(const comm::Group& world, const Samples& samples, const CachedFiles& files,
+                    const FilesToMake& to_make, const pipeline::Computing& computing);
 
 }  // namespace reelmesh::train

@@ -42,11 +42,18 @@ std::vector<std::size_t> buckets_of(const Samples& samples) {
   return buckets;
 }
 
+SampleFile opened(const CachedSample& expected) {
+  std::string problem;
+  auto found = SampleFile::open(expected, problem);
+  require(found.has_value(), Status::io, "{}: {}, expected what was there when the job began",
+          expected.path.string(), problem.empty() ? "not found" : problem);
+  return std::move(*found);
+}
+
 }  // namespace
 
-Steps::Steps(const comm::Group& world, const Samples& samples,
-             const std::vector<CachedSample>& files, const TrainSettings& settings,
-             const pipeline::Computing& computing)
+Steps::Steps(const comm::Group& world, const Samples& samples, const CachedFiles& files,
+             const TrainSettings& settings, const pipeline::Computing& computing)
     : world_(world),
       samples_(samples),
       files_(files),
@@ -107,22 +114,14 @@ DenoiseTask Steps::task() const {
           .fps = clip_.fps()};
 }
 
-SampleFile Steps::open(std::size_t file) const {
-  std::string problem;
-  auto found = SampleFile::open(files_[file], problem);
-  require(found.has_value(), Status::io, "{}: {}, expected what was there when the job began",
-          files_[file].path.string(), problem.empty() ? "not found" : problem);
-  return std::move(*found);
-}
-
 TrainingSample Steps::prepare_together(std::int64_t number, std::size_t which) const {
   std::optional<double> image_dropout;
   if (encoder_ != nullptr) image_dropout = settings_.image_dropout;
   SampleRandom random(settings_.seed, number, *noise_, settings_.caption_dropout,
                       settings_.samples_posterior, image_dropout);
-  const SampleFile file = open(which);
+  const SampleFile file = opened(files_.videos[which]);
   const std::int64_t padding = clip_.dropped_frames;
-  const Shape& shape = files_[which].shapes.latent_mean;
+  const Shape& shape = files_.videos[which].shapes.latent_mean;
   const Box box = own_latents();
   const Box kept = box.empty() ? box : without_padding(box, padding);
   Tensor x = Tensor::empty(kept.extent, DType::float32);
@@ -139,13 +138,13 @@ TrainingSample Steps::prepare_together(std::int64_t number, std::size_t which) c
   } else if (!box.empty()) {
     x = file.read(&SampleShapes::latent_mean, kept);
   }
-  TrainingSample sample = with_noise(file, random.draws(), x, random.noise(shape, padding, box));
+  TrainingSample sample = with_noise(which, random.draws(), x, random.noise(shape, padding, box));
   set_image_together(file, random, sample);
   return sample;
 }
 
 TrainingSample Steps::prepare_validation_together(std::size_t which, int quarter) const {
-  const SampleFile file = open(which);
+  const SampleFile file = opened(files_.videos[which]);
   const std::int64_t padding = clip_.dropped_frames;
   const Box box = own_latents();
   const Tensor mean = box.empty()
@@ -153,8 +152,9 @@ TrainingSample Steps::prepare_validation_together(std::size_t which, int quarter
                           : file.read(&SampleShapes::latent_mean, without_padding(box, padding));
   SampleRandom random =
       SampleRandom::of_validation(settings_.seed, samples_.usable[which].index, quarter, *noise_);
-  TrainingSample sample = with_noise(file, random.draws(), mean,
-                                     random.noise(files_[which].shapes.latent_mean, padding, box));
+  TrainingSample sample =
+      with_noise(which, random.draws(), mean,
+                 random.noise(files_.videos[which].shapes.latent_mean, padding, box));
   set_image_together(file, random, sample);
   return sample;
 }
@@ -181,7 +181,7 @@ void Steps::set_image_together(const SampleFile& file, SampleRandom& random,
   });
 }
 
-TrainingSample Steps::with_noise(const SampleFile& file, const SampleDraws& draws, Tensor x,
+TrainingSample Steps::with_noise(std::size_t which, const SampleDraws& draws, Tensor x,
                                  const Tensor& noise) const {
   TrainingSample sample;
   sample.timestep = draws.timestep;
@@ -199,17 +199,19 @@ TrainingSample Steps::with_noise(const SampleFile& file, const SampleDraws& draw
     sample.latents.data<float>()[i] = mix.signal * value + mix.spread * drawn;
     sample.target.data<float>()[i] = noise_->target(mix, value, drawn);
   }
-  set_text(file, draws.drops_caption, sample);
+  set_text(which, draws.drops_caption, sample);
   return sample;
 }
 
-void Steps::set_text(const SampleFile& file, bool drops_caption, TrainingSample& sample) const {
-  const auto read = [&](const SampleFile& from, const Box& box) {
-    const Tensor text = from.read(&SampleShapes::prompt_embeds, box);
+void Steps::set_text(std::size_t which, bool drops_caption, TrainingSample& sample) const {
+  const auto read = [&](std::size_t caption, const std::optional<Box>& part) {
+    const SampleFile file = opened(files_.captions[caption]);
+    const Box box = part.value_or(whole_box(file.shapes().prompt_embeds));
+    const Tensor text = file.read(&SampleShapes::prompt_embeds, box);
     return text.to(computing_.dtype).reshape({box.extent[0], 1, box.extent[1]});
   };
   if (noise_->null_caption) {  // every rank has the caption's own tokens
-    sample.text = read(file, whole_box(file.shapes().prompt_embeds));
+    sample.text = read(which, std::nullopt);
     sample.drops_caption = drops_caption;
     return;
   }
@@ -218,8 +220,7 @@ void Steps::set_text(const SampleFile& file, bool drops_caption, TrainingSample&
   const Box embedding{{tokens.offset[0], 0}, {tokens.extent[0], channels}};
   sample.text = Tensor::empty({tokens.extent[0], 1, channels}, computing_.dtype);
   if (tokens.empty()) return;
-  sample.text =
-      drops_caption ? read(open(samples_.usable.size()), embedding) : read(file, embedding);
+  sample.text = read(drops_caption ? samples_.usable.size() : which, embedding);
 }
 
 // Over the replica.
@@ -324,7 +325,7 @@ void Steps::write_restart(const std::filesystem::path& output, std::int64_t step
 
 std::int64_t Steps::read_restart(const std::filesystem::path& output,
                                  const std::string& fingerprint) {
-  return read_training_restart(trainers_, output, fingerprint,
+  return read_training_restart(trainers_, output, fingerprint, settings_.steps,
                                own_->parameters().arrays(trainers_, ranks_of(replica_)))
       .value_or(0);
 }

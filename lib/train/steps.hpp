@@ -39,9 +39,9 @@ struct ValidationResult {
 /// samples.
 class Steps {
  public:
-  /// files: of all samples, as cached_samples() gives them. samples, files and settings must
+  /// files: of all samples, as cached_files() gives them. samples, files and settings must
   /// outlive the object. Loads the model. Collective over the world.
-  Steps(const comm::Group& world, const Samples& samples, const std::vector<CachedSample>& files,
+  Steps(const comm::Group& world, const Samples& samples, const CachedFiles& files,
         const TrainSettings& settings, const pipeline::Computing& computing);
 
   bool trains() const { return group_.member(); }  ///< whether this rank does
@@ -70,7 +70,6 @@ class Steps {
 
  private:
   std::vector<int> ranks_of(std::size_t replica) const;
-  SampleFile open(std::size_t file) const;
   Box own_latents() const {
     return own_box(layout_.latents.with_axis(1, clip_.latent_channels), group_);
   }
@@ -82,17 +81,17 @@ class Steps {
   // draw.
   TrainingSample prepare_together(std::int64_t number, std::size_t which) const;
   TrainingSample prepare_validation_together(std::size_t which, int quarter) const;
-  TrainingSample with_noise(const SampleFile& file, const SampleDraws& draws, Tensor x,
+  TrainingSample with_noise(std::size_t which, const SampleDraws& draws, Tensor x,
                             const Tensor& noise) const;
   // The latents of its first frame with noise, if the model takes them.
   void set_image_together(const SampleFile& file, SampleRandom& random,
                           TrainingSample& sample) const;
-  void set_text(const SampleFile& file, bool drops_caption, TrainingSample& sample) const;
+  void set_text(std::size_t which, bool drops_caption, TrainingSample& sample) const;
   SampleLoss loss_together(const ops::ExactSum& losses, std::size_t which, double timestep) const;
 
   const comm::Group& world_;
   const Samples& samples_;
-  const std::vector<CachedSample>& files_;
+  const CachedFiles& files_;
   const TrainSettings& settings_;
   pipeline::Computing computing_;
   StepOrder order_;

@@ -45,12 +45,6 @@ std::filesystem::path lora_path(const std::filesystem::path& output) {
   return output / "lora" / "pytorch_lora_weights.safetensors";
 }
 
-// Whether both lead to the same place; they need not exist.
-bool is_same_path(const std::filesystem::path& a, const std::filesystem::path& b) {
-  std::error_code error;
-  return std::filesystem::weakly_canonical(a, error) == std::filesystem::weakly_canonical(b, error);
-}
-
 // Of their videos and prompts.
 std::string hash_of_samples(const Samples& samples, const std::vector<std::size_t>& which) {
   std::string list;
@@ -124,8 +118,8 @@ class Training {
   std::string clips_text_;              // what train.sample-every makes, and how
   std::optional<OutputFolder> output_;  // on the first rank
   std::string fingerprint_;             // of what a saved state depends on
-  std::vector<CachedSample> cached_;
-  std::vector<std::size_t> to_make_;  // of cached_
+  CachedFiles cached_;
+  FilesToMake to_make_;  // of cached_
   JobRecord record_;
   std::optional<TraceWriter> traces_;
   TrainingStatus status_;
@@ -187,20 +181,14 @@ void Training::plan_clips(const Conditions& conditions) {
 
 // On the first rank.
 void Training::check_output() const {
-  const std::filesystem::path& transformer = samples_.planned.family->paths().transformer;
-  require(!output_->is_written(transformer / "config.json"), Status::usage,
-          "model.transformer: found '{}', which this job writes itself, expected another "
-          "output.path or a copy of the transformer",
-          transformer.string());
-  for (const LoraFile& lora : job_.model.loras) {
-    const std::filesystem::path own = lora_path(job_.output);
-    require(!output_->is_written(lora.path) && !output_->is_written(lora.path / own.filename()),
-            Status::usage,
-            "model.lora: found '{}', which this job writes itself, expected another output.path or "
-            "a copy of the LoRA",
-            lora.path.string());
+  require_inputs_kept(job_, *output_);
+  for (const UsableSample& sample : samples_.usable) {
+    require_kept(input_file(sample.data), job_, *output_);
   }
-  if (job_.if_exists == IfExists::resume) require_training_of(job_.output, fingerprint_);
+  if (settings_.sample_every > 0) output_->require_usable_samples();
+  if (job_.if_exists == IfExists::resume) {
+    require_training_of(job_.output, fingerprint_, settings_.steps);
+  }
 }
 
 void Training::open_output() {
@@ -216,18 +204,14 @@ void Training::open_output() {
     std::tie(data.height, data.width, data.frames) = std::tie(size.height, size.width, size.frames);
   }
   fingerprint_ = fingerprint(model, sized, by);
-  // How samples are computed is in their files; the list of them says which data these are.
+  // How samples are encoded is in the fingerprint already; the list says which data these are.
   std::vector<std::size_t> learned(static_cast<std::size_t>(samples_.learned));
   std::iota(learned.begin(), learned.end(), 0);
   fingerprint_ += fmt::format(", videos and prompts {}", hash_of_samples(samples_, learned));
   comm::run_on_first_rank(world_, [&] { check_output(); });
-  cached_ = cached_samples(samples_, cache(),
-                           fmt::format("model {}, dtype {}", model, name_of(job_.dtype)));
-  const bool removes_cache =
-      job_.if_exists == IfExists::replace && is_same_path(cache(), job_.output / "cache");
-  if (!removes_cache) to_make_ = samples_to_make(world_, cached_);
+  cached_ = cached_files(samples_, cache(), encoders_fingerprint(model, job_, by));
+  to_make_ = files_to_make(world_, cached_);
   comm::run_on_first_rank(world_, [&] { output_->prepare(); });
-  if (removes_cache) to_make_ = samples_to_make(world_, cached_);
   begin_record(model);
   write_index("unfinished");
   if (watchdog_ != nullptr && ranks_.rank() == 0) {
@@ -246,6 +230,13 @@ void Training::begin_record(const std::string& model) {
                        gather_hosts(world_, found_.machine, found_.device), found_.device.is_cuda(),
                        model);
   record_.start = iso8601_now();
+  for (std::size_t i = 0; world_.rank() == 0 && i < samples_.usable.size(); ++i) {
+    const UsableSample& sample = samples_.usable[i];
+    const CachedSample& video = cached_.videos[i];
+    record_.samples.push_back({sample.index, std::cmp_greater_equal(i, samples_.learned),
+                               sample.data.prompt, sample.data.video.string(), video.path,
+                               cached_.captions[i].path, !video.shapes.first_frame.empty()});
+  }
   const std::optional<Prediction> prediction = predict(samples_.planned, {});
   if (prediction) record_.predicted_seconds = prediction->job;
   const nlohmann::json described = describe(samples_.planned, {}, prediction);
@@ -264,7 +255,7 @@ void Training::write_index(const std::string& status) {
 
 bool Training::encode() {
   status_.set_state("encoding samples");
-  return encode_samples(world_, samples_, cached_, to_make_, cache(),
+  return encode_samples(world_, samples_, cached_, to_make_,
                         {job_.dtype, job_.numerics, found_.device});
 }
 

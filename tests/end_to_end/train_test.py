@@ -2,6 +2,7 @@
 other ranks, bad inputs and settings are refused without loss, and the LoRA is used. Gradients and
 steps are compared with PyTorch by tests/models and tests/train."""
 
+import concurrent.futures
 import csv
 import json
 import os
@@ -42,6 +43,11 @@ def values_of_rows(output):
 def values_of(output):
     """What must not depend on ranks and interruptions: rows of metrics.h5, and the LoRA."""
     return values_of_rows(output), lora_file(output).read_bytes()
+
+
+def keys_of(path):
+    with h5py.File(path) as file:
+        return set(file)
 
 
 def lora_file(output):
@@ -117,8 +123,15 @@ class Training(Interrupted):
         except OSError:  # none yet, or being replaced
             return 0
 
-    def encoded(self):
-        return sorted((self.output / "cache").glob("[0-9][0-9][0-9][0-9][0-9][0-9].h5"))
+    def encoded(self, cache=None):
+        """Files of encoded videos."""
+        found = sorted((cache or self.output / "cache").glob("[!.]*.h5"))
+        return [path for path in found if "latent_mean" in keys_of(path)]
+
+    def sample(self, number, name="latent_mean", group="samples"):
+        """An array of a sample, by way of job.h5."""
+        with h5py.File(self.output / "job.h5") as file:
+            return file[f"{group}/{number:06}/{name}"][()]
 
 
 class InterruptionTest(Training):
@@ -223,12 +236,14 @@ class InterruptionTest(Training):
         self.assertTrue((losses > 0).all())
         self.assertEqual(len(set(losses.ravel())), 16)
         self.assertEqual(len(self.encoded()), CLIPS)
-        self.assertEqual(len(list((self.output / "cache").glob("*.validation.h5"))), 2)
+        for number, of in ((0, 5), (1, 2)):  # the videos are encoded once
+            self.assertEqual(self.sample(number, group="validation_samples").tobytes(),
+                             self.sample(of).tobytes())
         self.output = output
         # While samples are encoded, or in the first validation.
         outcome = self.disturb(2, lambda job, ranks: job.send_signal(signal.SIGUSR1),
-                               self.options(**options), lambda: len(list(
-                                   (self.output / "cache").glob("*.validation.h5"))) == 2)
+                               self.options(**options),
+                               lambda: len(self.encoded()) == CLIPS)
         self.assertEqual(outcome.status, STOPPED, outcome)
         outcome = self.disturb(3, lambda job, ranks: os.kill(ranks[2], signal.SIGKILL),
                                self.options(train__save_every=2, output__if_exists="resume",
@@ -270,7 +285,8 @@ class InterruptionTest(Training):
         now = state_of(self.output / "cache")
         for path, state in kept.items():
             self.assertEqual(now[path], state, path)
-        self.assertEqual(len(now), CLIPS + 1)  # and the empty caption
+        captions = set(self.captions) | {""}
+        self.assertEqual(len(now), CLIPS + len(captions))
 
     def status(self):
         path = self.output / "status.json"
@@ -436,7 +452,6 @@ class RefusalTest(Training):
         rows = self.write_list("list.csv", good[0], (large, good[1][1]))
         self.check_trained(2, data__path=rows, train__steps=1)
         self.assertEqual(len(self.encoded()), 2)
-        self.assertEqual(list((self.output / "cache").glob("*.text.h5")), [])
 
     @only_long
     def test_a_cache_that_several_jobs_use(self):
@@ -445,24 +460,22 @@ class RefusalTest(Training):
         self.check_trained(2, **shared)
         expected, files = values_of(self.output), state_of(cache)
         self.assertFalse((self.output / "cache").exists())
-        # Jobs whose samples are others are refused, and change nothing.
+        # What changes a sample has a file of its own; nothing that is there changes.
         model = self.folder / "model"
         shutil.copytree(MODEL, model)
         weights = model / "vae" / "diffusion_pytorch_model.safetensors"
         flip_bit(weights, weights.stat().st_size - 4)
-        self.output = self.folder / "other"
-        self.check_refused(65, f"data.cache: {cache}/000000.h5 was made with 'model ",
-                           "size 9x64x64", "this job needs 'model ", "size 9x48x64", ranks=2,
-                           data__height=48, **shared)
-        self.check_nothing_made()
-        refused = self.check_refused(65, f"data.cache: {cache}/000000.h5 was made with 'model ",
-                                     model__path=model, **shared)
-        models = [part.split(",")[0] for part in refused.lines(ERROR)[0].split("'model ")[1:]]
-        self.assertEqual(len(set(models)), 2, models)
-        self.check_nothing_made()
-        self.assertEqual(state_of(cache), files)
+        videos = len(self.encoded(cache))
+        for more in ({"data__height": 48}, {"model__path": model}, {"numerics__dtype": "bfloat16"}):
+            with self.subTest(more=more):
+                self.output = self.folder / f"other{videos}"
+                self.check_trained(2, **shared | more)
+                videos += CLIPS
+                self.assertEqual(len(self.encoded(cache)), videos)
+        self.assertLessEqual(files.items(), state_of(cache).items())
         # A damaged file, and one that is missing, are made again, and only these.
-        damaged, missing = cache / "000002.h5", cache / "000004.h5"
+        self.output = self.folder / "other"
+        damaged, missing = [path for path in self.encoded(cache) if path in files][:2]
         with h5py.File(damaged) as file:
             place = file["latent_mean"].id.get_chunk_info(0).byte_offset
         flip_bit(damaged, place + 5)
@@ -474,8 +487,33 @@ class RefusalTest(Training):
         self.assertIn(f"{damaged} is damaged; it is made again", warnings[0])
         self.check_same(self.output, expected)
         later = state_of(cache)
-        self.assertEqual({path for path in later if later[path] != files[path]},
+        self.assertEqual({path for path in files if later[path] != files[path]},
                          {damaged, missing})
+
+    def test_two_trainings_that_encode_the_same_samples_at_once(self):
+        """A list with another caption, another clip in front and one video on two lines needs no
+        other video; numbers of samples are those of the list."""
+        cache, rows = self.folder / "cache", self.good_rows()
+        lists = [self.write_list("one.csv", *rows[1:]),
+                 self.write_list("two.csv", rows[0], *rows[1:-1], (rows[-1][0], "another"), rows[1])]
+        outputs = [self.folder / name for name in ("one", "two")]
+        with concurrent.futures.ThreadPoolExecutor(2) as pool:
+            outcomes = list(pool.map(lambda job: self.train(
+                data__path=job[0], output__path=job[1], data__cache=cache, train__steps=1),
+                zip(lists, outputs)))
+        for outcome in outcomes:
+            self.assertEqual(outcome.status, 0, outcome)
+            self.assertEqual(outcome.lines(WARNING), [], outcome)
+        self.assertEqual(len(self.encoded(cache)), CLIPS)
+        self.assertEqual([path for path in cache.iterdir() if len(path.stem) != 32], [])
+        found = []
+        for self.output in outputs:
+            found.append([self.sample(i).tobytes() for i in range(6)])
+        self.assertEqual(found[0][:5], found[1][1:])
+        self.assertEqual(self.sample(7).tobytes(), found[1][1])
+        with h5py.File(outputs[1] / "job.h5") as file:
+            told = dict(file["samples/000006"].attrs)
+        self.assertEqual((told["prompt"], told["file"]), ("another", str(rows[-1][0])))
 
     def test_an_output_folder_with_a_training(self):
         self.check_trained(2)
@@ -499,11 +537,27 @@ class RefusalTest(Training):
                  {**again, "data__path": captions}),
                 (65, ("found videos and prompts ", "expected videos and prompts "),
                  {**again, "data__path": less}),
+                (65, (f"{saved}: found step 3, expected 0 to train.steps = 2",),
+                 {**again, "train__steps": 2}),
                 (64, ("model.lora: found ", "which this job writes itself"),
-                 {"output__if_exists": "replace", "model__lora": self.output / "lora"})):
+                 {"output__if_exists": "replace", "model__lora": self.output / "lora"}),
+                (64, ("lora.init: found ", "which this job writes itself"),
+                 {"output__if_exists": "replace", "lora__init": self.output / "lora"}),
+                (64, ("data.cache: found ", "which this job writes itself"),
+                 {"output__if_exists": "replace", "data__cache": self.output / "restart"}),
+                (64, ("data.cache: found ", "which this job writes itself"),
+                 {"output__if_exists": "replace", "data__cache": self.output})):
             with self.subTest(more=more):
                 self.check_refused(status, *texts, **more)
                 self.assertEqual(state_of(self.output), files)
+        foreign = self.output / "samples" / "step-000004"
+        (foreign / "clips").mkdir(parents=True)
+        (foreign / "clips" / "000000.h5").write_text("mine")
+        with_foreign = state_of(self.output)
+        self.check_refused(73, f"output folder {foreign} is not empty and not of a job",
+                           train__sample_every=2, **again)
+        self.assertEqual(state_of(self.output), with_foreign)
+        shutil.rmtree(foreign.parent)
         clips = {"model.path": MODEL, "output.path": self.output, "prompt.text": "a red circle",
                  "sample.steps": 1}
         outcome = run(clips | {"output.if-exists": "resume"})
@@ -514,23 +568,34 @@ class RefusalTest(Training):
 
         # The same videos and captions from another list are the same training, and a size may be
         # given or be the checkpoint's. The steps are done already.
-        outcome = self.check_trained(2, output__if_exists="resume", train__steps=2,
+        outcome = self.check_trained(2, output__if_exists="resume", train__steps=3,
                                      data__height=64, data__path=self.write_list("same.csv", *rows))
-        self.assertIn("3 steps were done before, 2 are asked for", outcome.errors)
+        self.assertIn("3 steps were done before, 3 are asked for", outcome.errors)
         self.check_same(self.output, expected)
         self.assertEqual(job_status(self.output), "complete")
 
         (self.output / "cache" / "mine.txt").write_text("mine")
         self.check_trained(output__if_exists="replace", data__height=48)
-        for path in self.encoded():
-            with h5py.File(path) as file:
-                self.assertEqual(file["latent_mean"].shape[2:], (6, 8))
+        for number in range(CLIPS):
+            self.assertEqual(self.sample(number).shape[2:], (6, 8))
         self.assertNotEqual(values_of(self.output)[1], expected[1])
         self.assertTrue((self.output / "cache" / "mine.txt").exists())
         self.assertFalse((self.output / "clips").exists())
 
         self.output = self.folder / "clips"
-        self.make(clips | {"output.path": self.output})
+        self.make(clips | {"output.path": self.output, "sample.fps": 8})
+        files = state_of(self.output)
+        own = self.output / "clips" / "000000.h5"
+        prompts = self.folder / "prompts.jsonl"
+        prompts.write_text(json.dumps({"prompt": "a", "video": f"{self.output}/job.h5:0"}))
+        for where, more in (
+                ("own.csv:2: ", {"data__path": self.write_list("own.csv", (own, "a caption"))}),
+                (f"{prompts}:1: video: ", {"train__sample_every": 2,
+                                           "train__sample_prompts": prompts})):
+            with self.subTest(where=where):
+                self.check_refused(64, where, "a file that this job writes itself in output.path",
+                                   output__if_exists="replace", **more)
+                self.assertEqual(state_of(self.output), files)
         self.check_refused(73, "clips/000000.h5, of a job that makes clips; expected one that "
                            "trains", **again)
         self.assertEqual(len(result_files(self.output)), 3)
@@ -676,8 +741,7 @@ class BucketsTest(Training):
         self.check_rows()
         shapes = {0: (3, 16, 8, 8), 1: (3, 16, 6, 8), 4: (3, 16, 6, 8), 5: (2, 16, 8, 8)}
         for number, shape in shapes.items():
-            with h5py.File(self.output / "cache" / f"{number:06}.h5") as file:
-                self.assertEqual(file["latent_mean"].shape, shape)
+            self.assertEqual(self.sample(number).shape, shape)
         expected = values_of(self.output)
         self.output = self.folder / "killed"
         self.disturb(3, lambda job, ranks: os.kill(ranks[1], signal.SIGKILL),
@@ -1022,8 +1086,7 @@ class ImageTest(Training):
         frame = subprocess.run(["ffmpeg", "-v", "error", "-i", self.clips / "002.mkv", "-frames:v",
                                 "1", "-pix_fmt", "rgb24", "-f", "rawvideo", "-"],
                                capture_output=True, check=True).stdout
-        with h5py.File(self.output / "cache" / "000002.h5") as file:
-            stored = file["first_frame"][()]
+        stored = self.sample(2, "first_frame")
         self.assertEqual(stored.shape, (64, 64, 3))
         self.assertEqual(stored.astype(numpy.uint8).tobytes(), frame)
 

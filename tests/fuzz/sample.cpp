@@ -8,7 +8,7 @@ using namespace reelmesh;
 FUZZ_TARGET(sample) {
   static const std::filesystem::path folder = fuzz::make_folder();
   static const Shape latents{2, 2, 3, 4}, embeds{3, 4};
-  static const CachedSample sample{sample_path(folder, 0),
+  static const CachedSample sample{folder / "000000.h5",
                                    {"a cat", "a.mp4", "0123456789abcdef", "vae 1", "t5 2"},
                                    {latents, latents, embeds}};
   fuzz::write_file(sample.path, fuzz::as_text(data, size));

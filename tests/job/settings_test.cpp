@@ -250,6 +250,20 @@ TEST(Fingerprint, OfATrainingHasItsSettings) {
                      testing::Not(testing::HasSubstr("lora"))));
 }
 
+TEST(Fingerprint, OfEncodedSamplesNamesHowTheyAreComputed) {
+  Job job;
+  job.train.emplace().seed = 7;
+  EXPECT_EQ(encoders_fingerprint("12ab", job, {}),
+            "model 12ab, backend cpu, dtype float32, tf32 no, reproducible yes, attention auto");
+  job.dtype = DType::bfloat16;
+  job.numerics = {.tf32 = true, .reproducible = false, .own_attention = true};
+  EXPECT_EQ(encoders_fingerprint("12ab", job, {.on_gpu = true}),
+            "model 12ab, backend cuda, dtype bfloat16, tf32 yes, reproducible no, attention own");
+  EXPECT_EQ(encoders_fingerprint("12ab", job, {.products = "bfloat16 (AMX)"}),
+            "model 12ab, backend cpu, dtype bfloat16, tf32 no, reproducible yes, attention auto, "
+            "products bfloat16 (AMX)");
+}
+
 TEST(Fingerprint, NamesWhatChangesBits) {
   Job job;
   EXPECT_EQ(fingerprint("12ab", job, {}),

@@ -30,10 +30,14 @@ class Output : public FolderTest {
  protected:
   /// The folder as a job leaves it, with these files.
   void make_job(std::initializer_list<const char*> files) const {
-    for (const char* name : files) touch(folder.path() / name);
+    make_job_in(folder.path(), files);
+  }
+  static void make_job_in(const fs::path& where, std::initializer_list<const char*> files) {
+    fs::create_directories(where);
+    for (const char* name : files) touch(where / name);
     JobRecord record;
     record.program = "reelmesh";
-    write_job(folder.path(), record);
+    write_job(where, record);
   }
   /// Opening the folder fails with Error(cannot_create) and these texts, and changes nothing.
   template <class... Parts>
@@ -145,13 +149,7 @@ TEST_F(Output, ReplaceRemovesWhatAJobWroteAndNothingElse) {
               "trace/000001.spans",
               "metrics.h5",
               "lora/pytorch_lora_weights.safetensors",
-              "cache/000000.h5",
-              "cache/000001.text.h5",
-              "cache/000000.validation.h5",
-              "cache/000001.validation.text.h5",
-              "cache/empty.h5",
-              "cache/.000002.h5.partial",
-              "cache/000000.text.bak",
+              "cache/0123456789abcdef0123456789abcdef.h5",
               "cache/full.h5",
               "status.json",
               "notes.txt",
@@ -172,7 +170,8 @@ TEST_F(Output, ReplaceRemovesWhatAJobWroteAndNothingElse) {
     output.prepare();
   });
   EXPECT_EQ(folder.listing(),
-            ".vimrc.partial cache/000000.text.bak cache/full.h5 clips/.hidden clips/000000.h5.bak "
+            ".vimrc.partial cache/0123456789abcdef0123456789abcdef.h5 cache/full.h5 clips/.hidden "
+            "clips/000000.h5.bak "
             "clips/000003.h5/a clips/12.h5 "
             "clips/best.h5 job.h5.old notes.txt restart/deep/000000.h5 restart/state.h5 "
             "trace/000000 trace/000000.csv");
@@ -266,8 +265,21 @@ TEST_F(Output, KnowsWhatItWrites) {
     fs::create_symlink("clip.h5", at / "again.h5");
     fs::create_symlink(at / "film.h5", out / "clips/000001.h5");
     fs::create_symlink("out/clips/000001.h5", at / "archived.h5");
+    touch(out / "samples/step-000002/clips/000000.h5");
+    fs::create_symlink("out/samples/step-000002/clips", at / "sampled");
+    for (const fs::path& own : {out, out / "clips", at / "folder", at / "sampled", out / "samples",
+                                out / "samples/step-000002"}) {
+      EXPECT_TRUE(output.is_own_folder(own)) << own;
+      EXPECT_TRUE(output.is_written_folder(own)) << own;
+    }
+    fs::create_directory(out / "cache");
+    EXPECT_TRUE(output.is_own_folder(out / "cache"));
+    EXPECT_FALSE(output.is_own_folder(out / "cache", "cache"));
+    EXPECT_FALSE(output.is_own_folder(at));
+    EXPECT_TRUE(output.is_written_folder(at));  // by a link in it
     for (const fs::path& written :
-         {out / "clips/000000.h5", out / "clips/../clips/000000.h5", at / "folder/000000.h5",
+         {out / "samples/step-000002/clips/000000.h5", at / "sampled/000007.h5",
+          out / "clips/000000.h5", out / "clips/../clips/000000.h5", at / "folder/000000.h5",
           at / "again.h5", at / "archived.h5", out / "trace.h5", out / ".job.h5.partial"}) {
       EXPECT_TRUE(output.is_written(written)) << written;
     }
@@ -275,6 +287,32 @@ TEST_F(Output, KnowsWhatItWrites) {
                                  out / "clips/first.h5", fs::path("000000.h5")}) {
       EXPECT_FALSE(output.is_written(kept)) << kept;
     }
+  });
+}
+
+TEST_F(Output, OfClipsOfATrainingMustBeUsable) {
+  on_rank_0([&] {
+    const fs::path out = folder.path() / "out", clips = out / "samples/step-000004";
+    const auto status = [&](Existing existing) {
+      const OutputFolder output(out, existing, Product::training);
+      return status_of([&] { output.require_usable_samples(); });
+    };
+    make_job_in(clips, {"clips/000000.h5"});
+    make_job_in(out, {"metrics.h5"});
+    EXPECT_EQ(status(Existing::resume), Status::ok);
+    EXPECT_EQ(status(Existing::replace), Status::ok);
+    touch(clips / "mine");  // stays, so that the folder is not empty afterwards
+    EXPECT_EQ(status(Existing::resume), Status::ok);
+    EXPECT_EQ(status(Existing::replace), Status::cannot_create);
+    fs::remove(clips / "job.h5");
+    EXPECT_EQ(status(Existing::resume), Status::cannot_create);
+    fs::rename(clips, folder.path() / "elsewhere");
+    fs::create_symlink(folder.path() / "elsewhere", clips);
+    EXPECT_EQ(status(Existing::replace), Status::cannot_create);
+    fs::remove(clips);
+    fs::create_directory(clips);
+    fs::create_symlink(folder.path() / "elsewhere", clips / "clips");
+    EXPECT_EQ(status(Existing::resume), Status::cannot_create);
   });
 }
 

@@ -1,6 +1,7 @@
 #include "store/sample_cache.hpp"
 
 #include <gmock/gmock.h>
+#include <sys/stat.h>
 
 #include <cstring>
 #include <fstream>
@@ -22,14 +23,15 @@ const Shape frame{5, 9, 3};
 
 class SampleCache : public FolderTest {
  protected:
+  /// Of a video with a caption, as none is written by jobs: all arrays and texts in one file.
   CachedSample sample(std::int64_t index = 7) const {
-    return {sample_path(cache(), index),
+    return {cache() / fmt::format("{:06}.h5", index),
             {"a panda — «竹»", "clips/a.mp4", "0123456789abcdef0123456789abcdef",
              "vae 1, 9 x 48 x 56", "t5 2"},
             {sample_latents, sample_latents, embeds}};
   }
   CachedSample empty_caption() const {
-    return {empty_caption_path(cache()), {.text_fingerprint = "t5 2"}, {.prompt_embeds = embeds}};
+    return {cache() / "empty.h5", {.text_fingerprint = "t5 2"}, {.prompt_embeds = embeds}};
   }
   std::filesystem::path cache() const { return folder.path() / "a" / "cache"; }
 
@@ -132,43 +134,59 @@ TEST_F(SampleCache, IsReadByH5pyAndXarray) {
             0);
 }
 
-TEST_F(SampleCache, NamesAreThoseOfTheSample) {
-  EXPECT_EQ(sample_path("c", 12), "c/000012.h5");
-  EXPECT_EQ(sample_text_path("c", 12), "c/000012.text.h5");
-  EXPECT_EQ(sample_path("c", 12, SampleUse::validation), "c/000012.validation.h5");
-  EXPECT_EQ(sample_text_path("c", 12, SampleUse::validation), "c/000012.validation.text.h5");
-  EXPECT_EQ(empty_caption_path("c"), "c/empty.h5");
+TEST_F(SampleCache, NamesAreThoseOfTheContents) {
+  const SampleRecord record = sample().record;
+  const std::filesystem::path path = cached_path("c", record);
+  EXPECT_EQ(path.parent_path(), "c");
+  EXPECT_EQ(path.extension(), ".h5");
+  EXPECT_EQ(path.stem().string().size(), 32U);
+  SampleRecord moved = record;
+  moved.file = "moved/a.mp4";
+  EXPECT_EQ(cached_path("c", moved), path);
+  for (const SampleText& text : compared_sample_texts) {
+    SampleRecord other = record;
+    (other.*text.text).back() = '~';
+    EXPECT_NE(cached_path("c", other), path) << text.name;
+  }
 }
 
 TEST_F(SampleCache, DoesNotUseWhatIsOfAnotherSample) {
   write(sample());
+  for (const SampleText& text : compared_sample_texts) {
+    CachedSample other = sample();
+    (other.record.*text.text).back() = '~';
+    EXPECT_EQ(problem_of(other), fmt::format("has another {} than its name says", text.name));
+  }
   CachedSample other = sample();
-  other.record.file = "moved/a.mp4";
-  EXPECT_TRUE(open(other));
-  other.record.hash[0] = 'f';
-  EXPECT_EQ(problem_of(other), "is of another video");
-  other = sample();
-  other.record.prompt = "a cat";
-  EXPECT_EQ(problem_of(other), "is of another prompt");
-  other = sample();
   other.shapes.latent_std[3] = 8;
   EXPECT_EQ(problem_of(other), "has a latent_std of another shape than [3, 4, 6, 8]");
   world.barrier();
 }
 
-TEST_F(SampleCache, RefusesWhatIsOfAnotherModel) {
+// Several jobs may need the same file at once.
+TEST_F(SampleCache, KeepsWhatAnotherJobHasMade) {
   write(sample());
-  CachedSample other = sample();
-  other.record.fingerprint = "vae 1, 9 x 64 x 64";
-  expect_error(
-      Status::data, [&] { open(other); }, "data.cache: " + sample().path.string(),
-      "was made with 'vae 1, 9 x 48 x 56', this job needs 'vae 1, 9 x 64 x 64'");
-  other = sample();
-  other.record.text_fingerprint = "t5 3";
-  expect_error(
-      Status::data, [&] { samples_to_make(world, {other}); },
-      "was made with 't5 2', this job needs 't5 3'");
+  const auto inode = [&] {
+    struct stat found {};
+    EXPECT_EQ(stat(sample().path.c_str(), &found), 0);
+    return found.st_ino;
+  };
+  const auto first = inode();
   world.barrier();
+  write(sample());
+  EXPECT_EQ(inode(), first);
+  world.barrier();
+  damage(sample().path, [](std::string& bytes) { bytes.resize(bytes.size() / 2); });
+  world.barrier();
+  write(sample());
+  EXPECT_TRUE(open(sample())->is_whole());
+  EXPECT_EQ(folder.listing(), "a/cache/000007.h5");
+  world.barrier();
+}
+
+TEST_F(SampleCache, SaysEachFileOnce) {
+  EXPECT_EQ(samples_to_make(world, {sample(1), sample(2), sample(1)}),
+            (std::vector<std::size_t>{0, 1}));
 }
 
 TEST_F(SampleCache, SaysWhichHaveToBeMade) {
@@ -191,7 +209,8 @@ TEST_F(SampleCache, SaysWhichHaveToBeMade) {
   const std::string printed = testing::internal::GetCapturedStderr();
   EXPECT_EQ(found, (std::vector<std::size_t>{1, 2, 3, 5}));
   if (log::rank() == first_rank) {
-    EXPECT_THAT(printed, HasSubstr("000001.h5 is of another prompt; it is made again"));
+    EXPECT_THAT(printed,
+                HasSubstr("000001.h5 has another prompt than its name says; it is made again"));
     EXPECT_THAT(printed,
                 HasSubstr("000002.h5 is damaged, or not a file of encoded samples; it is"));
     EXPECT_THAT(printed, HasSubstr("000005.h5 is damaged; it is made again"));

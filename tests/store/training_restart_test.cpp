@@ -12,6 +12,7 @@ namespace reelmesh {
 namespace {
 
 const Shape matrix{7, 5}, cube{3, 4, 6}, row{1, 9};
+constexpr std::int64_t steps = 13;  // train.steps
 const std::string fingerprint = "model 12ab, train.batch 2, lora.rank 7";
 
 class TrainingRestart : public FolderTest {
@@ -56,7 +57,7 @@ class TrainingRestart : public FolderTest {
                                          const std::vector<TrainingArray>& arrays) {
     std::string message;
     const Status status = status_of(
-        [&] { (void)read_training_restart(world, folder.path(), text, arrays); }, &message);
+        [&] { (void)read_training_restart(world, folder.path(), text, steps, arrays); }, &message);
     world.barrier();
     return {status, message};
   }
@@ -70,15 +71,15 @@ class TrainingRestart : public FolderTest {
 
 TEST_F(TrainingRestart, IsReadInOtherBoxes) {
   const auto arrays = read_by(world);
-  EXPECT_EQ(read_training_restart(world, folder.path(), fingerprint, arrays), std::nullopt);
+  EXPECT_EQ(read_training_restart(world, folder.path(), fingerprint, steps, arrays), std::nullopt);
   world.barrier();
   write(12);
   EXPECT_EQ(folder.listing(), "restart/training.h5");
-  EXPECT_EQ(read_training_restart(world, folder.path(), fingerprint, arrays), 12);
+  EXPECT_EQ(read_training_restart(world, folder.path(), fingerprint, steps, arrays), 12);
   expect_values(arrays);
   world.barrier();
   write(13);
-  EXPECT_EQ(read_training_restart(world, folder.path(), fingerprint, read_by(world)), 13);
+  EXPECT_EQ(read_training_restart(world, folder.path(), fingerprint, steps, read_by(world)), 13);
   EXPECT_EQ(folder.listing(), "restart/training.h5");
 }
 
@@ -86,7 +87,7 @@ TEST_F(TrainingRestart, IsReadByOtherRanks) {
   write(4);
   const comm::Group alone = world.split(world.rank());
   const auto arrays = read_by(alone);
-  EXPECT_EQ(read_training_restart(alone, folder.path(), fingerprint, arrays), 4);
+  EXPECT_EQ(read_training_restart(alone, folder.path(), fingerprint, steps, arrays), 4);
   expect_values(arrays);
   world.barrier();
   // Written by one rank, and read by all.
@@ -95,7 +96,7 @@ TEST_F(TrainingRestart, IsReadByOtherRanks) {
   }
   world.barrier();
   const auto all = read_by(world);
-  EXPECT_EQ(read_training_restart(world, folder.path(), fingerprint, all), 5);
+  EXPECT_EQ(read_training_restart(world, folder.path(), fingerprint, steps, all), 5);
   expect_values(all);
 }
 
@@ -116,6 +117,23 @@ TEST_F(TrainingRestart, RefusesAnotherTraining) {
   const Layout whole = Layout::replicated(other, world.size());
   arrays.push_back({"row", {Tensor::zeros(other, DType::float32), whole, world}});
   expect_refusal(arrays, "array row has shape [1, 9], expected [7, 6]");
+}
+
+// Forged, with the checksum of its attributes, or of a longer training.
+TEST_F(TrainingRestart, RefusesAStepThatCannotBe) {
+  for (const std::int64_t step : {steps + 1, std::int64_t{1} << 62}) {
+    write(step);
+    const std::string found = fmt::format("found step {}, expected 0 to train.steps = 13", step);
+    EXPECT_THAT(refusal(fingerprint, read_by(world)).second, testing::EndsWith(found));
+    std::string message;
+    EXPECT_EQ(status_of([&] { require_training_of(folder.path(), fingerprint, steps); }, &message),
+              Status::data);
+    EXPECT_THAT(message, testing::EndsWith(found));
+    world.barrier();
+  }
+  write(-1);
+  expect_refusal(read_by(world),  // HDF5 reads it as 0
+                 "is damaged: found another checksum of its attributes than was written");
 }
 
 TEST_F(TrainingRestart, RefusesOtherFiles) {
@@ -151,7 +169,7 @@ TEST_F(TrainingRestart, RefusesDamage) {
       const auto arrays = read_by(alone);
       std::optional<std::int64_t> step;
       const Status status = status_of(
-          [&] { step = read_training_restart(alone, folder.path(), fingerprint, arrays); });
+          [&] { step = read_training_restart(alone, folder.path(), fingerprint, steps, arrays); });
       if (status != Status::ok) {
         EXPECT_TRUE(status == Status::data || status == Status::io);
         ++refused;

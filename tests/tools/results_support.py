@@ -252,13 +252,20 @@ def write_lora(folder, seed=0, blocks=2, rank=4, width=16):
 
 
 def write_sample(folder, number, prompt="a square jumps", file="clips/000.mkv"):
-    """An encoded sample in cache/."""
+    """An encoded sample in cache/, which job.h5 links."""
     (folder / "cache").mkdir(parents=True, exist_ok=True)
-    with h5py.File(folder / f"cache/{number:06}.h5", "w") as cached:
+    name = f"cache/{number:032x}.h5"
+    with h5py.File(folder / name, "w") as cached:
         cached.create_dataset("latent_mean", data=np.zeros((3, 4, 8, 8), np.float32),
                               chunks=(1, 4, 8, 8))
-        cached.attrs.update({"format_version": 1, "title": "a sample", "prompt": prompt,
-                             "file": file, "hash": "0123456789abcdef"})
+        cached.attrs.update({"format_version": 1, "title": "a sample", "file": file,
+                             "hash": "0123456789abcdef"})
+    with h5py.File(folder / "job.h5", "a") as job:
+        samples = job.require_group("samples")
+        samples.pop(f"{number:06}", None)
+        sample = samples.create_group(f"{number:06}")
+        sample.attrs.update({"prompt": prompt, "file": file})
+        sample["latent_mean"] = h5py.ExternalLink(name, "/latent_mean")
 
 
 TRAINING = {"model.path": "inputs/demo_model", "data.path": "clips", "data.shuffle": "yes",
@@ -284,12 +291,12 @@ def write_training(folder, steps=500, samples=3, options=None, status="complete"
         validations=(validated, (125, 375, 625, 875), np.outer(
             0.12 + 0.3 * np.exp(-validated / 90), (1.6, 0.7, 0.7, 1.0))))
     write_lora(folder, seed)
-    for number in range(samples):
-        write_sample(folder, number, f"a red square jumps, {number}", f"clips/{number:03}.mkv")
     if trace:
         write_trace(folder, 2, 300, 1)
     lines = "".join(f"{key} = {value}\n" for key, value in (TRAINING | (options or {})).items())
     write_index(folder, [], status=status, trace=trace, options=lines)
+    for number in range(samples):
+        write_sample(folder, number, f"a red square jumps, {number}", f"clips/{number:03}.mkv")
 
 
 if __name__ == "__main__":

@@ -208,13 +208,11 @@ class Numbers(Report):
         self.assertIn("&lt;b&gt;starting: 0 of 500 steps are done</p>", self.page())
 
     def test_options_that_are_not_given(self):
-        support.write_training(self.out, 4, options={"lora.alpha": "", "train.clip": "none",
-                                                     "data.cache": "/elsewhere"})
+        support.write_training(self.out, 4, options={"lora.alpha": "", "train.clip": "none"})
         found = self.training()
         self.assertEqual(found["lora"]["alpha"], 8)  # the rank
         self.assertIsNone(found["gradient_norm"]["limit"])
         self.assertIsNone(found["gradient_norm"]["limited"])
-        self.assertIsNone(found["samples"])
 
     def test_a_training_that_has_just_begun(self):
         support.write_training(self.out, 3, status="unfinished", trace=False)
@@ -222,7 +220,8 @@ class Numbers(Report):
             shutil.rmtree(self.out / name)
         (self.out / "metrics.h5").unlink()
         found = self.training()
-        self.assertEqual((found["steps"], found["samples"], found["lora"]["file"]), (0, None, None))
+        self.assertEqual((found["steps"], found["samples"], found["lora"]["file"]),
+                         (0, {"count": 0, "items": []}, None))
         self.assertIsNone(found["loss"]["last"])
         self.assertIn("No step has been written to metrics.h5", self.page())
         self.assertIn("no LoRA has been written yet", self.expect(0, self.out, "--text"))
@@ -310,12 +309,12 @@ class Pages(Report):
     def test_damaged_files_are_named_and_the_rest_is_shown(self):
         support.write_training(self.out, 20, trace=False)
         (self.out / "metrics.h5").write_bytes(b"not HDF5")
-        with h5py.File(self.out / "cache/000001.h5", "a") as file:
-            del file.attrs["prompt"]
+        with h5py.File(self.out / "job.h5", "a") as file:
+            del file["samples/000001"].attrs["prompt"]
         done = self.call(self.out)
         self.assertEqual(done.returncode, 65)
         self.assertEqual(done.stderr.count("\n"), 2, done.stderr)
-        for part in ("metrics.h5: not a readable HDF5 file", "cache/000001.h5: has no attributes"):
+        for part in ("metrics.h5: not a readable HDF5 file", "job.h5: /samples/000001: no "):
             self.assertIn(part, done.stderr)
         self.assertIn("a red square jumps, 2", (self.out / "report.html").read_text())
 

@@ -204,7 +204,8 @@ class Training {
       usable.resize(1);
     }
     const Samples samples = plan_samples(job, conditions, checked_buckets(job), usable, validation);
-    const std::vector<CachedSample> files = cached_samples(samples, folder_ / "cache", "test");
+    const CachedFiles files =
+        cached_files(samples, folder_ / "cache", fmt::format("test {}", way.brighter));
     fill_cache(files, way.brighter);
     Steps steps(ranks_, samples, files, *job.train, {job.dtype, job.numerics, {}});
     Trained trained;
@@ -245,7 +246,7 @@ class Training {
     return ranks_.broadcast(name, 0);
   }
 
-  void fill_cache(const std::vector<CachedSample>& files, float brighter) const {
+  void fill_cache(const CachedFiles& files, float brighter) const {
     const Tensor mean = reference_.get("latent_mean"), deviation = reference_.get("latent_std");
     const Shape one(latents_.begin() + 1, latents_.end());
     const auto everywhere = [&](const Tensor& x, const Shape& shape) {
@@ -258,18 +259,20 @@ class Training {
                whole_box(shape));
       return everywhere(part, shape);
     };
-    for (std::size_t i = 0; i < files.size(); ++i) {
-      SampleArrays arrays;
-      arrays.prompt_embeds = everywhere(reference_.texts[i], files[i].shapes.prompt_embeds);
-      if (i != std::size_t(latents_[0])) {  // the empty caption has no video
-        arrays.latent_mean = cut(mean, i, files[i].shapes.latent_mean);
-        arrays.latent_std = cut(deviation, i, files[i].shapes.latent_std);
-        const Shape& frame = files[i].shapes.first_frame;
-        if (!frame.empty()) {
-          arrays.first_frame = everywhere(first_frame(std::int64_t(i), frame, brighter), frame);
-        }
+    for (std::size_t i = 0; i < files.captions.size(); ++i) {
+      const CachedSample& file = files.captions[i];
+      const Shape& shape = file.shapes.prompt_embeds;
+      write_sample(ranks_, file, {.prompt_embeds = everywhere(reference_.texts[i], shape)});
+    }
+    for (std::size_t i = 0; i < files.videos.size(); ++i) {
+      const SampleShapes& shapes = files.videos[i].shapes;
+      SampleArrays arrays{.latent_mean = cut(mean, i, shapes.latent_mean),
+                          .latent_std = cut(deviation, i, shapes.latent_std)};
+      const Shape& frame = shapes.first_frame;
+      if (!frame.empty()) {
+        arrays.first_frame = everywhere(first_frame(std::int64_t(i), frame, brighter), frame);
       }
-      write_sample(ranks_, files[i], arrays);
+      write_sample(ranks_, files.videos[i], arrays);
     }
   }
 

@@ -2,6 +2,7 @@
 encoded samples."""
 import dataclasses
 
+import h5py
 import numpy as np
 
 from .hdf5 import Damaged, attributes, dataset, opened, present, read
@@ -113,14 +114,25 @@ def lost(values):
     return np.isnan(values["seconds"])
 
 
-def sample_files(folder):
-    """Number of the sample → its file among the encoded ones in the folder of the training; None if
-    they are in another one (data.cache)."""
-    cache = folder / "cache"
-    if not cache.is_dir():
-        return None
-    return {int(path.stem): path for path in sorted(cache.glob("*.h5"))
-            if path.stem.isdecimal() and path.stem == f"{int(path.stem):06}"}
+def encoded_samples(folder, problem):
+    """Number of the sample → its prompt and video, of those in job.h5 whose encoded video is there;
+    None if job.h5 lists no samples. Links are not followed. problem: called with a Damaged for each
+    sample that is damaged. Raises Damaged."""
+    with opened(folder / "job.h5") as file:
+        group = file.get("samples")
+        if not isinstance(group, h5py.Group):
+            return None
+        found = {}
+        for name in sorted(group):
+            one = group.get(name) if name.isdecimal() else None
+            told = attributes(one) if isinstance(one, h5py.Group) else {}
+            if "prompt" not in told or "file" not in told:
+                problem(Damaged(f"/samples/{name}: no attributes prompt and file"))
+                continue
+            link = one.get("latent_mean", getlink=True)
+            if isinstance(link, h5py.ExternalLink) and (folder / link.filename).is_file():
+                found[int(name)] = {"prompt": str(told["prompt"]), "file": str(told["file"])}
+        return found
 
 
 def sampled_of(folder):
@@ -131,12 +143,3 @@ def sampled_of(folder):
         if step.isdecimal() and step == f"{int(step):06}":
             found.append((int(step), path.parent))
     return sorted(found)
-
-
-def sample(path):
-    """Prompt and video of an encoded sample. Raises Damaged."""
-    with opened(path) as file:
-        found = attributes(file)
-    if "prompt" not in found or "file" not in found:
-        raise Damaged("has no attributes prompt and file: not an encoded sample of reelmesh")
-    return {"prompt": str(found["prompt"]), "file": str(found["file"])}

@@ -146,17 +146,18 @@ class Training:
                 "bytes": path.stat().st_size if found else None}
 
     def _read_samples(self):
-        """Number → file of the encoded samples; those that are listed become self._items."""
+        """training.encoded_samples(); those that are listed become self._items."""
         self._items = []
-        if "data.cache" in self._job.options:
-            return None  # not in the job's folder, and perhaps also of other jobs
-        files = training.sample_files(self._job.folder)
-        for number, path in list((files or {}).items())[:MAX_SAMPLES]:
-            try:
-                self._items.append({"sample": number} | training.sample(path))
-            except Damaged as error:
-                self._job.problem(path, error)
-        return files
+        index = self._job.folder / "job.h5"
+        try:
+            found = training.encoded_samples(self._job.folder,
+                                             lambda error: self._job.problem(index, error))
+        except Damaged as error:
+            self._job.problem(index, error)
+            return None
+        for number, told in list((found or {}).items())[:MAX_SAMPLES]:
+            self._items.append({"sample": number} | told)
+        return found
 
 
 def _running_mean(values, window, least=None):
