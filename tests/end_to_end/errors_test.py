@@ -195,27 +195,35 @@ class RankTest(Refusal):
     def words(self, **more):
         return [PROGRAM, "run"] + arguments(self.options(**more))
 
+    def on_host_with(self, model, **more):
+        """All ranks have the same options; to this one its model.path is `model`."""
+        link = self.folder / "host_model"
+        if not link.is_symlink():
+            link.symlink_to("/proc/self/fd/9")
+        return ["sh", "-c", 'exec 9<"$0"; exec "$@"', model, *self.words(model__path=link, **more)]
+
     def test_a_rank_finds_a_damaged_file(self):
         # As if one host had a damaged disk: rank 0 finds its own files good and goes on.
         model = self.copy_model()
         path = model / WEIGHTS
         os.truncate(path, path.stat().st_size - 1000)
-        good, bad = self.words(), self.words(model__path=model)
+        good, bad = self.on_host_with(self.reference.model), self.on_host_with(model)
         for place in (1, 2) if LONG else (2,):
             with self.subTest(rank=place):
                 self.output.exists() and shutil.rmtree(self.output)
                 outcome = self.mpirun(*[bad if rank == place else good for rank in range(3)])
-                self.check_outcome(outcome, DATA_ERROR, path)
+                self.check_outcome(outcome, DATA_ERROR, self.folder / "host_model" / WEIGHTS)
                 self.check_nothing_final()
 
     @only_long
     def test_a_rank_finds_no_file(self):
         model = self.copy_model()
         (model / "vae" / "config.json").unlink()
-        bad = self.words(model__path=model, parallel__mode="split")
-        good = self.words(parallel__mode="split")
+        bad = self.on_host_with(model, parallel__mode="split")
+        good = self.on_host_with(self.reference.model, parallel__mode="split")
         outcome = self.mpirun(good, good, bad)
-        self.check_outcome(outcome, NO_INPUT, model / "vae" / "config.json")
+        self.check_outcome(outcome, NO_INPUT,
+                           self.folder / "host_model" / "vae" / "config.json")
         self.check_nothing_final()
 
     def test_a_rank_may_have_too_little_memory(self):
