@@ -43,6 +43,7 @@ class TrainingRestart : public FolderTest {
     for (const TrainingArray& array : arrays) {
       const Sharded expected = filled(array.values.group, array.values.layout, DType::float32);
       ASSERT_EQ(array.values.local.bytes(), expected.local.bytes());
+      if (expected.local.empty()) continue;  // memcmp takes no null pointers
       EXPECT_EQ(std::memcmp(array.values.local.raw(), expected.local.raw(),
                             static_cast<std::size_t>(expected.local.bytes())),
                 0)

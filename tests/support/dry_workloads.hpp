@@ -1,6 +1,7 @@
 #pragma once
 // Workloads of models that have configurations and no files.
 #include <memory>
+#include <vector>
 
 #include "job/dry_runs.hpp"
 #include "job/families/cogvideox.hpp"
@@ -55,7 +56,8 @@ inline Clip cogvideox_clip(const CogVideoXConfig& config, const Shape& latents,
 /// Families live as long as the process, since workloads refer to them.
 template <class F, class Folder>
 const Family& family_of(Folder folder) {
-  return *new F(std::move(folder));
+  static std::vector<std::unique_ptr<const Family>> families;
+  return *families.emplace_back(std::make_unique<F>(std::move(folder)));
 }
 
 /// The workload of `together` such clips.
