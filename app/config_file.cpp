@@ -33,9 +33,10 @@ std::vector<Given> read_config(const std::filesystem::path& file, const std::str
     if (line.empty() || line.front() == '#') continue;
     if (line.front() == '[' && line.back() == ']') {
       section = trimmed(line.substr(1, line.size() - 2));
-      require(std::find(sections.begin(), sections.end(), section) != sections.end(), Status::usage,
-              "{}: unknown section [{}]; did you mean [{}]?", where, section,
-              nearest(section, sections));
+      if (std::find(sections.begin(), sections.end(), section) == sections.end()) {
+        fail(Status::usage, "{}: unknown section [{}]; did you mean [{}]?", where, section,
+             nearest(section, sections));
+      }
       continue;
     }
     const std::size_t equals = line.find('=');
@@ -44,8 +45,10 @@ std::vector<Given> read_config(const std::filesystem::path& file, const std::str
     const std::string key(trimmed(line.substr(0, equals)));
     // Above the first section, keys are given by their full names.
     const std::string name = section.empty() ? key : section + "." + key;
-    require(std::find(names.begin(), names.end(), name) != names.end(), Status::usage,
-            "{}: unknown key {}; did you mean {}?", where, name, nearest(name, names));
+    if (std::find(names.begin(), names.end(), name) == names.end()) {
+      fail(Status::usage, "{}: unknown key {}; did you mean {}?", where, name,
+           nearest(name, names));
+    }
     givens.push_back({.name = name,
                       .value = std::string(trimmed(line.substr(equals + 1))),
                       .where = where + ": " + name});

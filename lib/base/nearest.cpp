@@ -35,20 +35,12 @@ int edit_distance(std::string_view a, std::string_view b) {
 }
 
 std::string nearest(std::string_view given, std::span<const std::string> names) {
-  given = given.substr(0, 48);  // the time is its length x that of the names
+  given = given.substr(0, 200);  // the time is its length x that of the names
   std::pair<int, int> best{std::numeric_limits<int>::max(), 0};
   std::string found;
   for (const std::string& name : names) {
-    const auto length_difference = [&](std::string_view a,
-                                       std::string_view b) {  // a bound of the distance
-      return static_cast<int>(std::max(a.size(), b.size()) - std::min(a.size(), b.size()));
-    };
-    const std::string_view given_key = without_section(given), name_key = without_section(name);
-    if (std::min(length_difference(given, name), length_difference(given_key, name_key) + 1) >
-        best.first)
-      continue;
     const int whole = edit_distance(given, name);
-    const int key = edit_distance(given_key, name_key);
+    const int key = edit_distance(without_section(given), without_section(name));
     const std::pair<int, int> cost{std::min(whole, key + 1), whole};
     if (cost < best) {
       best = cost;

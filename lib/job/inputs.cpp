@@ -1,6 +1,7 @@
 #include "job/inputs.hpp"
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 #include <numeric>
 
 #include "base/file_state.hpp"
@@ -80,6 +81,21 @@ std::string hash_of_file(const InputFile& file) {
   }
   in.require_unchanged();
   return hash.hex();
+}
+
+// From the values of a cache; none if they are not those of a file.
+std::optional<InputFacts> remembered_facts(const nlohmann::json& values) {
+  if (!values.is_object()) return {};
+  try {
+    const InputFacts facts{values.at("frames"), values.at("height"), values.at("width"),
+                           values.at("fps"),    values.at("hash"),   {}};
+    const bool possible = facts.frames > 0 && facts.height > 0 && facts.width > 0 &&
+                          (facts.fps == 0 || facts.fps == usable_rate(facts.fps)) &&
+                          facts.hash.size() == Hash::digits;
+    return possible ? std::optional(facts) : std::nullopt;
+  } catch (const nlohmann::json::exception&) {
+    return {};
+  }
 }
 
 // Decodes these frames, in ascending order.
@@ -211,6 +227,36 @@ InputFacts check_input(const InputFile& file) {
   return facts;
 }
 
+FileCache input_cache(const std::filesystem::path& folder, std::chrono::milliseconds settling) {
+  return {"facts of images and videos, 1", folder, settling};
+}
+
+InputFacts check_input(const InputFile& file, const FileCache& known) {
+  if (saved_clip(file)) return check_input(file);
+  std::optional<RegularFile> opened;
+  std::string sample;
+  try {
+    opened = RegularFile::open(file.path);
+    sample = sample_hash(*opened);
+  } catch (const Error&) {
+    return check_input(file);  // whose messages name the option
+  }
+  if (const auto found = remembered_facts(known.find(*opened, sample))) return *found;
+  InputFacts facts = check_input(file);
+  if (facts.state != opened->state().text()) return facts;
+  try {
+    known.store(*opened, sample,
+                {{"frames", facts.frames},
+                 {"height", facts.height},
+                 {"width", facts.width},
+                 {"fps", facts.fps},
+                 {"hash", facts.hash}});
+  } catch (const std::exception&) {
+    // It is found again by the next job.
+  }
+  return facts;
+}
+
 std::vector<std::vector<InputFacts>> all_gather_facts(const comm::Group& world,
                                                       const std::vector<InputFacts>& mine) {
   struct Numbers {
@@ -244,8 +290,8 @@ void read_input_frames(
   if (state.text() != facts.state) {  // changed, or that of a host with files of its own
     const std::string hash = hash_of_file(file);
     require(hash == facts.hash, Status::data,
-            "{}: found the hash {}, at the start of the job {}: the file was changed or replaced, "
-            "or differs between hosts",
+            "{}: found the hash {}, expected {}, as when its frames were counted: the file was "
+            "changed or replaced, or differs between hosts",
             name_for_messages(file), hash, facts.hash);
   }
   read_frames(file, frames, consume);

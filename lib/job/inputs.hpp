@@ -12,6 +12,7 @@
 #include "sampler/noise.hpp"
 #include "sampler/video_size.hpp"
 #include "store/output_folder.hpp"
+#include "weights/file_cache.hpp"
 
 namespace reelmesh {
 
@@ -45,7 +46,7 @@ struct InputFacts {
   std::int64_t height = 0, width = 0;  ///< pixels
   double fps = 0;     ///< of a video; 0 if it does not say, or none that sample.fps may have
   std::string hash;   ///< of its bytes; empty unless the whole file was read
-  std::string state;  ///< FileState::text() of the file that was hashed
+  std::string state;  ///< FileState::text() of the file that was hashed by this job
 };
 /// By path as given.
 using Inputs = std::map<std::filesystem::path, InputFacts>;
@@ -61,6 +62,12 @@ Inputs check_inputs(const comm::Group& world, const Job& job);
 
 /// The facts of one file with its hash; decodes all of it. Errors as check_inputs.
 InputFacts check_input(const InputFile& file);
+/// The same. What an earlier job found in the same file is not found again, but taken from `known`,
+/// with an empty `state`; what is new is remembered there if that is possible.
+InputFacts check_input(const InputFile& file, const FileCache& known);
+/// Of the user: reelmesh/inputs.
+FileCache input_cache(const std::filesystem::path& folder = FileCache::folder_of_user("inputs"),
+                      std::chrono::milliseconds settling = FileCache::usual_settling);
 /// The facts that each rank passes, by rank, on every rank. Collective.
 std::vector<std::vector<InputFacts>> all_gather_facts(const comm::Group& world,
                                                       const std::vector<InputFacts>& mine);

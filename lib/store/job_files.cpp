@@ -72,9 +72,25 @@ JobFile job_file_kind(std::string_view subfolder, const std::string& name) {
   for (const Name& own : names) {
     if (own.subfolder != subfolder) continue;
     if (matches(name, own.name)) return own.kind;
-    if (own.renamed && matches(name_when_complete(name), own.name)) return JobFile::temporary;
+    if (own.renamed && matches(name_when_complete(name), own.name)) {
+      return own.kind == JobFile::cache ? JobFile::cache : JobFile::temporary;
+    }
   }
   return JobFile::foreign;
+}
+
+std::vector<fs::path> files_of(Product product) {
+  std::vector<fs::path> files;
+  std::string_view last = names.front().name;  // not a subfolder
+  for (const Name& own : names) {
+    if (!own.renamed || own.product.value_or(product) != product) continue;
+    if (own.subfolder == last || own.kind == JobFile::cache) continue;
+    last = own.subfolder;
+    std::string name(own.name);
+    if (name.starts_with('#')) name.replace(0, 1, "000000");
+    files.push_back(fs::path(own.subfolder) / name);
+  }
+  return files;
 }
 
 std::vector<fs::path> job_files(const fs::path& folder, std::initializer_list<JobFile> kinds) {
@@ -95,7 +111,7 @@ std::vector<fs::path> job_files(const fs::path& folder, std::initializer_list<Jo
 
 void remove_job_files(const fs::path& folder, std::initializer_list<JobFile> kinds) {
   for (const fs::path& file : job_files(folder, kinds)) fs::remove(file);
-  for (const char* subfolder : {"cache", "lora", "restart", "trace", "transformer"}) {
+  for (const char* subfolder : {"lora", "restart", "trace", "transformer"}) {
     std::error_code ignored;  // it has other files, or is the root of another file system
     if (is_own_folder(folder / subfolder)) fs::remove(folder / subfolder, ignored);
   }

@@ -16,7 +16,7 @@ enum class JobFile {
   index,    ///< job.h5
   /// trace.h5, clips/NNNNNN.h5, metrics.h5, lora/pytorch_lora_weights.safetensors, transformer/
   result,
-  cache,       ///< cache/<hash>.h5, also while it has the name of a process
+  cache,       ///< cache/<hash>.h5, also while it has the name of a process; of any job
   restart,     ///< restart/NNNNNN.h5, restart/training.h5
   status,      ///< status.json
   trace_part,  ///< trace/NNNNNN.rank, …
@@ -38,13 +38,17 @@ JobFile job_file_kind(std::string_view subfolder, const std::string& name);
 std::optional<std::filesystem::path> file_of_other_product(const std::filesystem::path& folder,
                                                            Product product);
 
+/// A file of each folder that a job with this product writes, but the cache and parts of traces:
+/// "job.h5", "clips/000000.h5", ….
+std::vector<std::filesystem::path> files_of(Product product);
+
 /// The files of these kinds that are there. A symbolic link with such a name is listed itself, not
 /// what it leads to; subfolders that are links are not entered. std::filesystem::filesystem_error.
 std::vector<std::filesystem::path> job_files(const std::filesystem::path& folder,
                                              std::initializer_list<JobFile> kinds);
 
-/// Removes them, links themselves and not what they lead to, and then cache/, lora/, restart/ and
-/// trace/ if they are empty. std::filesystem::filesystem_error.
+/// Removes them, links themselves and not what they lead to, and then lora/, restart/, trace/ and
+/// transformer/ if they are empty. std::filesystem::filesystem_error.
 void remove_job_files(const std::filesystem::path& folder, std::initializer_list<JobFile> kinds);
 
 /// The entries step-NNNNNN of folder/samples, with links and files.

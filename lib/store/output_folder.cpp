@@ -127,6 +127,7 @@ void OutputFolder::require_usable_samples() const {
           "choose another output.path",
           clips.string(), content->string());
       require_job(clips, *content);
+      const FolderLock usable(clips);
     }
   });
 }
@@ -179,10 +180,9 @@ bool OutputFolder::is_written(const fs::path& file) const {
 void OutputFolder::prepare() const {
   use(folder_, [&] {
     if (product_ == Product::clips) fs::create_directories(folder_ / "clips");
-    {  // Fail now rather than after hours of work if files cannot be created here.
-      const NewFile job(folder_ / "job.h5");
-      const NewFile other(folder_ /
-                          (product_ == Product::clips ? "clips/000000.h5" : "metrics.h5"));
+    // Fail now rather than after hours of work if files cannot be created here.
+    for (const fs::path& file : files_of(product_)) {
+      if (fs::is_directory((folder_ / file).parent_path())) const NewFile usable(folder_ / file);
     }
     remove_job_files(folder_, {JobFile::temporary, JobFile::status, JobFile::trace_part});
     if (existing_ != Existing::replace) return;

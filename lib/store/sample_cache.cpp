@@ -1,8 +1,11 @@
 #include "store/sample_cache.hpp"
 
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
+#include <csignal>
 #include <cstring>
 #include <deque>
 #include <set>
@@ -10,6 +13,8 @@
 #include "base/file.hpp"
 #include "base/hash.hpp"
 #include "base/log.hpp"
+#include "base/new_file.hpp"
+#include "base/number.hpp"
 #include "base/system.hpp"
 #include "base/text.hpp"
 #include "base/units.hpp"
@@ -19,6 +24,7 @@
 #include "layout/relayout.hpp"
 #include "store/axes.hpp"
 #include "store/check.hpp"
+#include "store/job_files.hpp"
 #include "store/pieces.hpp"
 
 namespace reelmesh {
@@ -52,6 +58,14 @@ const std::array<SampleArray, 4> sample_arrays{{
 }};
 static_assert(sample_arrays.size() * sizeof(Shape) == sizeof(SampleShapes),
               "an array of a sample is not described in sample_arrays");
+
+/// What names of temporary files of this host's processes begin with: "HOST-NAMESPACE-", as
+/// containers may have the host's name and processes of the same numbers.
+std::string processes_of_this_host() {
+  struct stat found = {};
+  if (::stat("/proc/self/ns/pid", &found) != 0) found.st_ino = 0;
+  return fmt::format("{}-{}-", host_name(), found.st_ino);
+}
 
 /// The array and the checksum of its values.
 using Checksums = std::vector<std::pair<std::string, std::string>>;
@@ -156,19 +170,37 @@ void write_sample(const comm::Group& group, const CachedSample& sample,
       scales.attach(dataset.get(), array->axes, shape);
     }
   };
-  comm::run_collectively(group, [&] {
-    std::error_code error;
-    const std::filesystem::path folder = sample.path.parent_path();
-    if (group.rank() == 0) std::filesystem::create_directories(folder, error);
-    require(!error, Status::cannot_create, "{}: cannot create it: {}", folder.string(),
-            error.message());
-  });
-  const std::string process = fmt::format("{}-{}", host_name(), getpid());
+  const std::string process = fmt::format("{}{}", processes_of_this_host(), getpid());
   const std::filesystem::path made =
       sample.path.parent_path() / fmt::format("{}.{}.h5", sample.path.stem().string(),
                                               comm::broadcast_texts(group, {process}, 0).front());
   write_pieces(group, made, structure, bytes, pieces);
   comm::run_on_first_rank(group, [&] { publish(made, sample); });
+}
+
+void prepare_cache(const std::filesystem::path& cache) {
+  namespace fs = std::filesystem;
+  std::error_code error;
+  fs::create_directories(cache, error);
+  require(!error, Status::cannot_create, "{}: cannot create it: {}", cache.string(),
+          error.message());
+  const std::string here = processes_of_this_host();
+  const auto oldest = fs::file_time_type::clock::now() - std::chrono::hours(24);
+  std::error_code ignored;
+  for (fs::directory_iterator entry(cache, ignored), end; entry != end; entry.increment(ignored)) {
+    const std::string found = entry->path().filename().string();
+    const std::string_view complete = name_when_complete(found);
+    const std::string_view name = complete.empty() ? std::string_view(found) : complete;
+    // HASH.HOST-NAMESPACE-PROCESS.h5
+    if (job_file_kind("cache", found) != JobFile::cache || name.size() <= Hash::digits + 4)
+      continue;
+    const std::string_view process = name.substr(Hash::digits + 1, name.size() - Hash::digits - 4);
+    const auto number =
+        process.starts_with(here) ? read_number<pid_t>(process.substr(here.size())) : std::nullopt;
+    const bool has_ended = number > 0 && ::kill(*number, 0) != 0 && errno == ESRCH;
+    if (has_ended || entry->last_write_time(ignored) < oldest) fs::remove(entry->path(), ignored);
+  }
+  const NewFile usable(cache / fmt::format("{}.{}{}.h5", Hash().hex(), here, ::getpid()));
 }
 
 std::optional<SampleFile> SampleFile::open(const CachedSample& expected, std::string& problem) {

@@ -60,12 +60,17 @@ struct CachedSample {
 /// CACHE/<hash of the texts of `record` that are compared>.h5
 std::filesystem::path cached_path(const std::filesystem::path& cache, const SampleRecord& record);
 
-/// Writes a file from all ranks of `group`, which hold the arrays of sample.shapes, and makes its
-/// folder: under a temporary name of this process, flushed to disk, read back and compared, and
-/// then renamed, unless another job has made the same file meanwhile; only a file that cannot be
-/// used is replaced. Arrays are stored in chunks with checksums, uncompressed. Collective; errors
-/// as write_clip.
+/// Writes a file from all ranks of `group`, which hold the arrays of sample.shapes, to a folder
+/// that is there: under a temporary name of this process, flushed to disk, read back and compared,
+/// and then renamed, unless another job has made the same file meanwhile; only a file that cannot
+/// be used is replaced. Arrays are stored in chunks with checksums, uncompressed. Collective;
+/// errors as write_clip.
 void write_sample(const comm::Group& group, const CachedSample& sample, const SampleArrays& arrays);
+
+/// Makes the folder, if there is none, and removes unfinished files that no job writes any more:
+/// those of processes of this host that have ended, and those that are more than a day old. Others
+/// may be of jobs that run, and stay. Error(cannot_create) if a file cannot be made in it.
+void prepare_cache(const std::filesystem::path& cache);
 
 /// A file of the cache, opened by this rank alone. It is untrusted.
 class SampleFile {

@@ -45,9 +45,9 @@ struct Finding {
   Status status = Status::ok;
 };
 
-Finding examine(const DataSample& sample) {
+Finding examine(const DataSample& sample, const FileCache& known) {
   try {
-    return {.facts = check_input(input_file(sample))};
+    return {.facts = check_input(input_file(sample), known)};
   } catch (const Error& error) {
     if (error.status() != Status::no_input && error.status() != Status::data &&
         error.status() != Status::io) {
@@ -78,6 +78,7 @@ struct Videos {
 std::vector<Finding> examine_together(const comm::Group& world,
                                       const std::vector<DataSample>& samples,
                                       const std::vector<std::size_t>& which) {
+  const FileCache known = input_cache();
   const auto ranks = static_cast<std::size_t>(world.size());
   std::vector<InputFacts> facts;
   std::vector<std::string> problems;
@@ -85,7 +86,7 @@ std::vector<Finding> examine_together(const comm::Group& world,
   comm::run_collectively(world, [&] {
     for (auto i = static_cast<std::size_t>(world.rank()); i < which.size(); i += ranks) {
       stop::leave_if_requested("the videos are checked");
-      Finding finding = examine(samples[which[i]]);
+      Finding finding = examine(samples[which[i]], known);
       facts.push_back(std::move(finding.facts));
       problems.push_back(std::move(finding.problem));
       statuses.push_back(finding.status);

@@ -33,7 +33,8 @@ struct UsableSample {
 std::optional<std::size_t> chosen_bucket(const InputFacts& facts, std::optional<double> fps,
                                          std::span<const VideoSize> sizes);
 
-/// Decodes and hashes all videos once; the ranks share the work. → the samples whose videos have
+/// Decodes and hashes all videos once, but those that an earlier job of the user knew already
+/// (input_cache); the ranks share the work. → the samples whose videos have
 /// enough frames for one of the sizes, with the chosen one. The others are left out with a warning
 /// each, or only their number after the first 20. With settings.strict the first of them ends the
 /// job: Error(no_input) for a missing file, otherwise Error(data). Error(data) also if none is

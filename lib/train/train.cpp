@@ -211,7 +211,10 @@ void Training::open_output() {
   comm::run_on_first_rank(world_, [&] { check_output(); });
   cached_ = cached_files(samples_, cache(), encoders_fingerprint(model, job_, by));
   to_make_ = files_to_make(world_, cached_);
-  comm::run_on_first_rank(world_, [&] { output_->prepare(); });
+  comm::run_on_first_rank(world_, [&] {
+    if (!to_make_.videos.empty() || !to_make_.captions.empty()) prepare_cache(cache());
+    output_->prepare();
+  });
   begin_record(model);
   write_index("unfinished");
   if (watchdog_ != nullptr && ranks_.rank() == 0) {

@@ -5,6 +5,7 @@
 #include <numeric>
 #include <utility>
 
+#include "weights/file_cache.hpp"
 #include "weights/json.hpp"
 #include "weights/lora_changes.hpp"
 
@@ -18,18 +19,6 @@ void add_file(Hash& hash, const fs::path& file) {
   std::error_code error;
   hash.add(file.filename().string());
   if (fs::is_regular_file(file, error)) hash.add(read_text(file, max_bytes));
-}
-
-// A hash of blocks at equal distances, from the first byte to the last.
-std::string sample_hash(const RegularFile& file) {
-  constexpr std::int64_t blocks = 16, block_bytes = 4096;
-  const std::int64_t bytes = std::min(block_bytes, file.size());
-  Hash hash;
-  for (std::int64_t i = 0; i < blocks; ++i) {
-    const std::int64_t end = file.size() - bytes, last = blocks - 1;
-    hash.add(file.copy(end / last * i + end % last * i / last, bytes));
-  }
-  return hash.hex();
 }
 
 }  // namespace

@@ -1,7 +1,6 @@
 #pragma once
 // A hash of all that a model's results depend on. Hashing the tensors is divided over the ranks
 // (lib/job/weights_hash.cpp), and earlier results are remembered (hash_cache.hpp).
-#include <chrono>
 #include <string>
 #include <vector>
 
@@ -19,7 +18,7 @@ class ModelContents {
  public:
   struct File {
     const RegularFile* bytes;
-    std::string sample;  ///< a hash of some of its bytes
+    std::string sample;  ///< sample_hash()
   };
   struct TensorBytes {
     std::string name;  ///< with its part: "vae/decoder.conv_in.conv.weight", "lora/000/…"
@@ -34,8 +33,6 @@ class ModelContents {
   const std::vector<File>& files() const { return files_; }
   /// All tensors, in the order of their names.
   const std::vector<TensorBytes>& tensors() const { return tensors_; }
-  /// When the first file was opened.
-  std::chrono::system_clock::time_point opened() const { return opened_; }
 
   /// A hash of everything but the tensors' bytes: configs, tokenizer files, names, types and shapes
   /// of the tensors, and factors of LoRAs. Those of scale 0 are not part of the model.
@@ -56,7 +53,6 @@ class ModelContents {
                    const std::map<std::filesystem::path, const SafetensorsFile*>& files,
                    const TensorInfos& tensors);
 
-  std::chrono::system_clock::time_point opened_ = std::chrono::system_clock::now();
   std::vector<Checkpoint> parts_;
   std::vector<File> files_;
   std::vector<TensorBytes> tensors_;

@@ -1,4 +1,5 @@
 #pragma once
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
@@ -21,6 +22,7 @@ class RegularFile {
   std::int64_t size() const { return state_.size; }
   /// When it was opened.
   const FileState& state() const { return state_; }
+  std::chrono::system_clock::time_point opened() const { return opened_; }
   /// Now. Throws Error(io).
   FileState state_now() const { return file_state(descriptor_.get(), path_); }
   /// Error(data) if the opened file is no longer in its state(). Throws Error(io).
@@ -35,6 +37,7 @@ class RegularFile {
 
  private:
   std::filesystem::path path_;
+  std::chrono::system_clock::time_point opened_ = std::chrono::system_clock::now();
   FileState state_;
   Descriptor descriptor_;
 };

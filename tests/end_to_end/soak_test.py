@@ -1,5 +1,5 @@
-"""Disturbs jobs at random moments and runs them again, on other ranks and modes, until they are
-complete: every clip must have the bits of a job that was not disturbed.
+"""Disturbs jobs of all kinds at random moments and runs them again, on other ranks and modes, until
+they are complete: every result must have the bits of a job that was not disturbed.
 
 REELMESH_SOAK_RUNS: number of runs (2; tests/soak does 100), REELMESH_SOAK_SEED: of the random
 choices. A table of the disturbances is printed at the end.
@@ -12,18 +12,95 @@ import random
 import shutil
 import signal
 import subprocess
+import sys
 import time
 
-from support import (ERROR, Reference, Scratch, clip_file, command_of, finish, main, programs_of,
-                     read_clip, run, start)
+import h5py
 
+from media import MediaReference
+from support import (DATA, ERROR, Reference, Scratch, command_of, execute, finish, main,
+                     programs_of, read_clip, run, start)
+import opensora_test
+
+SOURCE = DATA.parents[2]
 RUNS = int(os.environ.get("REELMESH_SOAK_RUNS", "2"))
 SEED = int(os.environ.get("REELMESH_SOAK_SEED", "1"))
-CLIPS, STEPS = 3, 30
 TIMEOUT = 3  # seconds, device.timeout of all jobs
-LAYOUTS = ((1, {}), (1, {"sample__batch": 3}), (2, {}), (2, {"parallel__cfg": 2}), (3, {}),
-           (3, {"parallel__mode": "split"}), (4, {"parallel__mode": "split"}),
-           (4, {"parallel__replicas": 2}), (4, {"sample__batch": 2}))
+COGVIDEOX = ((1, {}), (1, {"sample.batch": 3}), (2, {}), (2, {"parallel.cfg": 2}), (3, {}),
+             (3, {"parallel.mode": "split"}), (4, {"parallel.mode": "split"}),
+             (4, {"parallel.replicas": 2}), (4, {"sample.batch": 2}))
+OPEN_SORA = ((1, {}), (1, {"sample.batch": 3}), (2, {}), (3, {}), (3, {"parallel.mode": "split"}),
+             (4, {"parallel.replicas": 2}))
+TRAINING = ((1, {}), (2, {}), (2, {"parallel.replicas": 1}), (3, {}), (4, {"parallel.replicas": 2}))
+
+
+class Kind:
+    """A kind of job. options: of folder (for inputs); layouts: ranks and options that change no
+    bits; disk: KiB that are sometimes too few."""
+
+    def __init__(self, name, command, layouts, disk, options):
+        self.name, self.command, self.layouts = name, command, layouts
+        self.disk, self.options = disk, options
+
+    def results(self, output, complete):
+        """What must not depend on disturbances, by name, of what is there; files of a training that
+        change with each step only if it is complete."""
+        found = {}
+        for path in sorted(output.glob("**/clips/[!.]*.h5")):
+            clip = read_clip(path.parents[1], int(path.stem))
+            for name in ("latents", "video"):
+                found[f"{path.relative_to(output)}/{name}"] = clip[name].tobytes()
+        if self.command == "train" and complete:
+            with h5py.File(output / "metrics.h5") as file:
+                found |= {name: file[name][()].tobytes() for name in file if name != "seconds"}
+            for path in sorted(output.glob("*/*.safetensors")):
+                found[str(path.relative_to(output))] = path.read_bytes()
+        return found
+
+
+def text_to_video(folder):
+    return Reference("rotary").options(None, prompt__text=["one", "two", "three"],
+                                       sample__steps=30, restart__every=3)
+
+
+def image_to_video(folder):
+    reference = MediaReference("i2v")
+    return reference.options(None, sample__steps=20, restart__every=3,
+                             prompt__file=reference.prompt_file(folder))
+
+
+def open_sora(folder):
+    return opensora_test.Reference("v1_2").options(
+        None, prompt__text=["one", "two", "three"], sample__steps=12, restart__every=3)
+
+
+def training(folder, **more):
+    clips = folder / "clips"
+    if not clips.exists():
+        made = execute([sys.executable, SOURCE / "tools" / "make_training_clips", clips,
+                        "--count", 5, "--prompts", 1])
+        assert made.status == 0, made
+    return {"model.path": SOURCE / "inputs" / "demo_model", "data.path": clips, "train.steps": 8,
+            "train.batch": 2, "train.save-every": 2, "train.learning-rate": 0.01,
+            "train.caption-dropout": 0.2} | more
+
+
+def lora(folder):
+    return training(folder, **{"lora.rank": 4, "train.validate-every": 4, "train.sample-every": 4,
+                               "train.sample-steps": 4})
+
+
+def all_weights(folder):
+    return training(folder, **{"train.method": "full", "train.ema": 0.9})
+
+
+KINDS = (
+    Kind("text to video", "run", COGVIDEOX, (100, 1200), text_to_video),
+    Kind("training of a LoRA", "train", TRAINING, (100, 4000), lora),
+    Kind("image to video", "run", COGVIDEOX, (100, 1200), image_to_video),
+    Kind("Open-Sora", "run", OPEN_SORA, (100, 1200), open_sora),
+    Kind("training of all weights", "train", TRAINING, (100, 30000), all_weights),
+)
 
 
 class Disturbance:
@@ -64,36 +141,50 @@ class SoakTest(Scratch):
     def setUp(self):
         super().setUp()
         self.dice = random.Random(SEED)
-        self.output = self.folder / "output"
+        self.kind, self.output = None, None
+        self.expected, self.duration = {}, {}
+
+    def use(self, kind):
+        """Takes this kind of job, and runs one that is not disturbed, the first time."""
+        self.kind = kind
+        if kind.name in self.expected:
+            return
+        self.output = self.folder / f"expected of {kind.name}"
         began = time.monotonic()
-        self.make(self.options(output__path=self.folder / "expected"))
-        self.duration = time.monotonic() - began
-        self.expected = [read_clip(self.folder / "expected", i) for i in range(CLIPS)]
+        self.check_complete(self.run_job(1, {}))
+        self.duration[kind.name] = time.monotonic() - began
+        self.expected[kind.name] = kind.results(self.output, True)
 
-    def options(self, **more):
-        more = {"prompt__text": ["one", "two", "three"], "sample__steps": STEPS,
-                "restart__every": 3, "device__timeout": f"{TIMEOUT}s"} | more
-        return Reference("rotary").options(self.output, **more)
+    def options(self, layout):
+        return self.kind.options(self.folder) | {
+            "output.path": self.output, "output.if-exists": "resume",
+            "device.timeout": f"{TIMEOUT}s"} | layout
 
-    def complete_clips(self):
-        """Checks the clips that have their final names; → how many."""
-        found = [i for i in range(CLIPS) if clip_file(self.output, i).exists()]
-        for i in found:
-            clip = read_clip(self.output, i)
-            for name in ("latents", "video"):
-                self.assertEqual(clip[name].tobytes(), self.expected[i][name].tobytes(),
-                                 f"{name} of clip {i}")
+    def run_job(self, ranks, layout):
+        return run(self.options(layout), ranks, timeout=300, name=self.kind.command)
+
+    def check_complete(self, outcome):
+        self.assertEqual(outcome.status, 0, outcome)
+        self.assertEqual(outcome.lines(ERROR), [], outcome)
+
+    def check_results(self, complete):
+        """Checks the files that have their final names; → how many results."""
+        found, expected = self.kind.results(self.output, complete), self.expected[self.kind.name]
+        for name, values in found.items():
+            self.assertTrue(values == expected[name], f"{name} differs")
+        if complete:
+            self.assertEqual(found.keys(), expected.keys())
         return len(found)
 
     def disturb(self, disturbance, ranks, layout):
         """A job that is disturbed; → its outcome, None if it ended before."""
         began = time.monotonic()
-        job = start(command_of(self.options(output__if_exists="resume", **layout), ranks),
+        job = start(command_of(self.options(layout), ranks, self.kind.command),
                     stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         # Later than the start of MPI, within which Open MPI itself may hang.
         while job.poll() is None and not self.output.exists():
             time.sleep(0.01)
-        moment = time.monotonic() + 0.8 * self.dice.random() * self.duration
+        moment = time.monotonic() + 0.8 * self.dice.random() * self.duration[self.kind.name]
         while job.poll() is None and time.monotonic() < moment:
             if disturbance.partial and any(self.output.glob("*/.*.partial")):
                 break
@@ -119,14 +210,14 @@ class SoakTest(Scratch):
     def fill_disk(self, ranks, layout):
         """A job whose folder is on a disk with room for a part of it; → its outcome."""
         self.output.mkdir()
-        size = f"{self.dice.randint(100, 1200)}k"
+        size = f"{self.dice.randint(*self.kind.disk)}k"
         mount = subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "none", self.output],
                                capture_output=True, text=True)
         if mount.returncode != 0:
             print(f"skipped: full disk: {mount.stderr.strip()}", flush=True)
             return None
         self.addCleanup(subprocess.run, ["umount", self.output], capture_output=True)
-        outcome = run(self.options(output__if_exists="resume", **layout), ranks, timeout=300)
+        outcome = self.run_job(ranks, layout)
         subprocess.run(["mount", "-o", "remount,size=100m", self.output], check=True)
         return outcome
 
@@ -143,26 +234,30 @@ class SoakTest(Scratch):
                 self.assertIn(outcome.status, disturbance.statuses, outcome)
             if outcome.status in (73, 74, 75, 76):
                 self.assertLessEqual(len(outcome.lines(ERROR)), 1, outcome)
-        row["clips kept"] += self.complete_clips()
+        self.check_results(False)
         if number % 2:
-            ranks, layout = self.dice.choice(LAYOUTS)
-        again = run(self.options(output__if_exists="resume", **layout), ranks, timeout=300)
-        self.assertEqual(again.status, 0, again)
-        row["states kept"] += " goes on after step " in again.errors
-        self.assertEqual(self.complete_clips(), CLIPS)
+            ranks, layout = self.dice.choice(self.kind.layouts)
+        again = self.run_job(ranks, layout)
+        self.check_complete(again)
+        row["states kept"] += (" goes on after step " in again.errors or
+                               " steps were done before" in again.errors)
+        self.check_results(True)
         self.assertEqual(list(self.output.glob("**/.*")), [])
         shutil.rmtree(self.output, ignore_errors=True)
 
-    def test_every_job_ends_with_the_same_clips(self):
+    def test_every_job_ends_with_the_same_results(self):
         table = collections.defaultdict(collections.Counter)
         for number in range(RUNS):
             disturbance = DISTURBANCES[number % len(DISTURBANCES)]
-            ranks, layout = self.dice.choice(LAYOUTS)
+            # Each kind with each disturbance, also where their numbers have a common divisor.
+            self.use(KINDS[(number + number // (len(DISTURBANCES) * len(KINDS))) % len(KINDS)])
+            ranks, layout = self.dice.choice(self.kind.layouts)
             while ranks == 1 and disturbance.several:
-                ranks, layout = self.dice.choice(LAYOUTS)
-            about = f"run {number}: {disturbance.name}, {ranks} ranks, {layout}"
+                ranks, layout = self.dice.choice(self.kind.layouts)
+            about = f"run {number}: {self.kind.name}, {disturbance.name}, {ranks} ranks, {layout}"
             row = table[disturbance.name]
             row["runs"] += 1
+            table[self.kind.name]["runs"] += 1
             with self.subTest(about):
                 self.output = self.folder / f"output_{number}"
                 try:
@@ -172,7 +267,7 @@ class SoakTest(Scratch):
                     raise
         for name, row in table.items():
             text = ", ".join(f"{what} {count}" for what, count in row.items() if what != "runs")
-            print(f"{name}: {row['runs']} runs; {text}", flush=True)
+            print(f"{name}: {row['runs']} runs; {text}".rstrip("; "), flush=True)
 
 
 if __name__ == "__main__":

@@ -515,6 +515,26 @@ class RefusalTest(Training):
             told = dict(file["samples/000006"].attrs)
         self.assertEqual((told["prompt"], told["file"]), ("another", str(rows[-1][0])))
 
+    def test_videos_that_an_earlier_job_read(self):
+        """What was found in a video is remembered, so that a job that needs no sample reads none."""
+        home, cache = self.folder / "home", self.folder / "cache"
+        newest = max(path.stat().st_ctime for path in self.clips.iterdir())
+        time.sleep(max(0, newest + 2.5 - time.time()))  # younger files are not remembered
+
+        def train(name, ranks):
+            outcome = run(self.options(output__path=self.folder / name, data__cache=cache,
+                                       train__steps=1), ranks, {"XDG_CACHE_HOME": str(home)},
+                          name="train")
+            self.assertEqual(outcome.status, 0, outcome)
+            return values_of(self.folder / name), state_of(home / "reelmesh" / "inputs")
+
+        values, known = train("first", 2)
+        self.assertEqual(len(known), CLIPS)
+        for name, ranks in ("again", 1), ("more", 3):
+            found, later = train(name, ranks)
+            self.assertEqual(later, known)  # a video that is read is remembered anew
+            self.assertEqual(found[1], values[1])
+
     def test_an_output_folder_with_a_training(self):
         self.check_trained(2)
         expected = values_of(self.output)

@@ -301,6 +301,10 @@ TEST_F(Output, OfClipsOfATrainingMustBeUsable) {
     make_job_in(out, {"metrics.h5"});
     EXPECT_EQ(status(Existing::resume), Status::ok);
     EXPECT_EQ(status(Existing::replace), Status::ok);
+    {
+      const OutputFolder other(clips, Existing::resume, Product::clips);  // of a job that runs
+      EXPECT_EQ(status(Existing::resume), Status::cannot_create);
+    }
     touch(clips / "mine");  // stays, so that the folder is not empty afterwards
     EXPECT_EQ(status(Existing::resume), Status::ok);
     EXPECT_EQ(status(Existing::replace), Status::cannot_create);
@@ -314,6 +318,32 @@ TEST_F(Output, OfClipsOfATrainingMustBeUsable) {
     fs::create_symlink(folder.path() / "elsewhere", clips / "clips");
     EXPECT_EQ(status(Existing::resume), Status::cannot_create);
   });
+}
+
+TEST_F(Output, FoldersInWhichNoFileCanBeMadeAreRefusedAtOnce) {
+  struct Case {
+    Product product;
+    std::vector<const char*> files;
+  };
+  for (const auto& [product, files] :
+       {Case{Product::clips, {"", "clips", "restart"}},
+        Case{Product::training, {"", "lora", "transformer", "restart"}}}) {
+    for (const char* name : files) {
+      const fs::path where = folder.path() / "out" / name;
+      on_rank_0([&] {
+        make_job_in(folder.path() / "out", {});
+        // No file can have the temporary name of any that a job writes.
+        for (const char* file : {"job.h5", "metrics.h5", "000000.h5", "training.h5", "config.json",
+                                 "pytorch_lora_weights.safetensors"}) {
+          touch(where / fmt::format(".{}.partial", file) / "in/the/way");
+        }
+        test::expect_error(
+            Status::cannot_create,
+            [&] { prepare(folder.path() / "out", Existing::resume, product); }, where.string());
+        fs::remove_all(folder.path() / "out");
+      });
+    }
+  }
 }
 
 TEST_F(Output, ThatCannotBeMadeIsAnError) {

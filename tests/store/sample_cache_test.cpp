@@ -2,11 +2,17 @@
 
 #include <gmock/gmock.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
+#include <chrono>
 #include <cstring>
 #include <fstream>
+#include <set>
 
 #include "base/log.hpp"
+#include "base/system.hpp"
+#include "comm/together.hpp"
 #include "layout/relayout.hpp"
 #include "store_support.hpp"
 #include "support/expect_error.hpp"
@@ -43,6 +49,7 @@ class SampleCache : public FolderTest {
     return x;
   }
   void write(const CachedSample& to) const {
+    comm::run_on_first_rank(world, [&] { prepare_cache(to.path.parent_path()); });
     if (to.shapes.latent_mean.empty()) {
       return write_sample(world, to, {.prompt_embeds = cut(embeds, 0)});
     }
@@ -107,6 +114,48 @@ TEST_F(SampleCache, GivesAnyBoxOfWhatTheRanksHeld) {
   expect_error(Status::internal,
                [&] { caption->read(&SampleShapes::latent_mean, whole_box(sample_latents)); });
   world.barrier();
+}
+
+TEST_F(SampleCache, KeepsWhatAnotherJobMayBeWriting) {
+  on_rank_0([&] {
+    prepare_cache(cache());
+    EXPECT_TRUE(folder.listing().empty());
+    const pid_t child = ::fork();
+    if (child == 0) ::_exit(0);
+    ::waitpid(child, nullptr, 0);  // no process has its number now
+    struct stat found = {};
+    ASSERT_EQ(::stat("/proc/self/ns/pid", &found), 0);
+    const auto name = [&](std::string_view host, std::uint64_t names, pid_t process) {
+      return fmt::format("0123456789abcdef0123456789abcdef.{}-{}-{}.h5", host, names, process);
+    };
+    const auto hidden = [](const std::string& of) { return fmt::format(".{}.partial", of); };
+    const std::string ended = name(host_name(), found.st_ino, child),
+                      own = name(host_name(), found.st_ino, ::getpid()),
+                      container = name(host_name(), found.st_ino + 1, child),
+                      other = name("other", found.st_ino, child), old = name("old", 1, 1);
+    for (const std::string& of : {ended, own, container, other, old}) {
+      touch(cache() / of);
+      touch(cache() / hidden(of));
+    }
+    const std::vector<std::string> kept{"notes.h5", "0123456789abcdef0123456789abcdef.h5"};
+    for (const std::string& file : kept) touch(cache() / file);
+    const auto yesterday = std::filesystem::file_time_type::clock::now() - std::chrono::hours(25);
+    for (const std::string& file : {old, hidden(old), kept[0], kept[1]}) {
+      std::filesystem::last_write_time(cache() / file, yesterday);
+    }
+    prepare_cache(cache());
+    std::set<std::string> left;
+    for (const auto& entry : std::filesystem::directory_iterator(cache())) {
+      left.insert(entry.path().filename().string());
+    }
+    EXPECT_EQ(left, (std::set<std::string>{kept[0], kept[1], own, hidden(own), container,
+                                           hidden(container), other, hidden(other)}));
+  });
+  on_rank_0([&] {
+    touch(folder.path() / "file");
+    expect_error(
+        Status::cannot_create, [&] { prepare_cache(folder.path() / "file/cache"); }, "file/cache");
+  });
 }
 
 // Only for models that take it.

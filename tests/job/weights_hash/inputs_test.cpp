@@ -4,8 +4,10 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <nlohmann/json.hpp>
 #include <optional>
 
+#include "base/hash.hpp"
 #include "support/data_folder.hpp"
 #include "support/expect_error.hpp"
 #include "support/ranks.hpp"
@@ -62,6 +64,67 @@ TEST(InputsOnRanks, FilesThatHaveChangedAreRefused) {
                        "changed or replaced", facts.hash);
     world().barrier();  // before the folder is removed
   }
+}
+
+TEST(Inputs, FactsAreRemembered) {
+  const test::TempFolder folder;
+  const FileCache known = input_cache(folder / "known", std::chrono::hours(-1));
+  const fs::path path = folder / "clip.mp4";
+  fs::copy_file(test::data_folder() / "media/upright.mp4", path);
+  const InputFile file{InputKind::video, path, "clips.csv:2"};
+
+  const InputFacts found = check_input(file, known);
+  EXPECT_EQ(found.frames, 4);
+  EXPECT_FALSE(found.state.empty());
+  const InputFacts again = check_input(file, known);
+  EXPECT_EQ(std::tie(again.frames, again.height, again.width, again.fps, again.hash),
+            std::tie(found.frames, found.height, found.width, found.fps, found.hash));
+  EXPECT_EQ(again.state, "");  // so its hash is compared before it is decoded
+  int decoded = 0;
+  const auto read = [&](const InputFacts& facts) {
+    read_input_frames(file, facts, {0, 3}, [&](std::int64_t, const Tensor&) { ++decoded; });
+  };
+  read(again);
+  EXPECT_EQ(decoded, 2);
+  InputFacts other = again;
+  other.hash = std::string(Hash::digits, '0');
+  test::expect_error(
+      Status::data, [&] { read(other); }, "clips.csv:2", path.string(), found.hash);
+
+  // What is remembered is not found again, whatever it says.
+  const auto remember = [&](const nlohmann::json& values) {
+    const RegularFile opened = RegularFile::open(path);
+    known.store(opened, sample_hash(opened), values);
+  };
+  nlohmann::json values{
+      {"frames", 99}, {"height", 24}, {"width", 32}, {"fps", 8.5}, {"hash", found.hash}};
+  remember(values);
+  EXPECT_EQ(check_input(file, known).frames, 99);
+  EXPECT_EQ(check_input(file, known).fps, 8.5);
+  // Unless it cannot be.
+  for (const auto& [name, value] : std::vector<std::pair<const char*, nlohmann::json>>{
+           {"frames", 0}, {"height", "24"}, {"width", -1}, {"fps", -8.5}, {"hash", "0"}}) {
+    nlohmann::json bad = values;
+    bad[name] = value;
+    remember(bad);
+    EXPECT_EQ(check_input(file, known).frames, 4) << name;
+  }
+
+  fs::copy_file(test::data_folder() / "media/turned.mp4", path,
+                fs::copy_options::overwrite_existing);
+  const InputFacts replaced = check_input(file, known);
+  EXPECT_NE(replaced.hash, found.hash);
+  EXPECT_EQ(replaced.hash, check_input(file).hash);
+
+  // A file that cannot be used is refused each time, by the option.
+  test::write_file(path, "no video");
+  for (int i = 0; i < 2; ++i) {
+    test::expect_error(
+        Status::data, [&] { check_input(file, known); }, "clips.csv:2: ", "clip.mp4");
+  }
+  fs::remove(path);
+  test::expect_error(
+      Status::no_input, [&] { check_input(file, known); }, "clips.csv:2: ");
 }
 
 }  // namespace
