@@ -4,8 +4,8 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <chrono>
-#include <csignal>
 #include <cstring>
 #include <deque>
 #include <set>
@@ -63,8 +63,16 @@ static_assert(sample_arrays.size() * sizeof(Shape) == sizeof(SampleShapes),
 /// containers may have the host's name and processes of the same numbers.
 std::string processes_of_this_host() {
   struct stat found = {};
-  if (::stat("/proc/self/ns/pid", &found) != 0) found.st_ino = 0;
-  return fmt::format("{}-{}-", host_name(), found.st_ino);
+  const bool is_known = ::stat("/proc/self/ns/pid", &found) == 0;
+  return fmt::format("{}-{}-", host_name(), is_known ? found.st_ino : 0);
+}
+
+/// Also if that is not known. A process that has ended, but whose parent does not know it yet, has
+/// no program any more.
+bool may_run(pid_t process) {
+  struct stat ignored = {};
+  if (::stat("/proc/self/exe", &ignored) != 0) return true;
+  return ::stat(fmt::format("/proc/{}/exe", process).c_str(), &ignored) == 0 || errno != ENOENT;
 }
 
 /// The array and the checksum of its values.
@@ -197,7 +205,7 @@ void prepare_cache(const std::filesystem::path& cache) {
     const std::string_view process = name.substr(Hash::digits + 1, name.size() - Hash::digits - 4);
     const auto number =
         process.starts_with(here) ? read_number<pid_t>(process.substr(here.size())) : std::nullopt;
-    const bool has_ended = number > 0 && ::kill(*number, 0) != 0 && errno == ESRCH;
+    const bool has_ended = number > 0 && !may_run(*number);
     if (has_ended || entry->last_write_time(ignored) < oldest) fs::remove(entry->path(), ignored);
   }
   const NewFile usable(cache / fmt::format("{}.{}{}.h5", Hash().hex(), here, ::getpid()));

@@ -82,19 +82,21 @@ TEST_F(Program, HasNoOptionOfALauncher) {
       "report-child-jobs-separately report-events report-pid report-state-on-timeout report-uri "
       "rf set-cwd-to-session-dir show-progress stdin tag-output timeout timestamp-output tune tv "
       "use-hwthread-cpus use-regexp verbose wd wdir x xml xml-file xterm");
-  // Slurm 23.02: man srun.
+  // Slurm 22.05 (srun --help, its manual), and some of 23.02.
   theirs.merge(words(
       "accel-bind account acctg-freq bb bbf bcast bcast-exclude begin chdir cluster-constraint "
-      "clusters comment compress constraint contiguous core-spec cores-per-socket cpu-bind "
+      "clusters comment compress constraint container contiguous core-spec cores-per-socket "
+      "cpu-bind "
       "cpu-freq cpus-per-gpu cpus-per-task delay-boot dependency disable-status distribution "
       "epilog error exact exclude exclusive export extra extra-node-info gid gpu-bind gpu-freq "
-      "gpus gpus-per-node gpus-per-socket gpus-per-task gres gres-flags hint hold immediate input "
+      "gpus gpus-per-node gpus-per-socket gpus-per-task gres gres-flags het-group hint hold "
+      "immediate input "
       "interactive job-name jobid kill-on-bad-exit label licenses mail-type mail-user mcs-label "
       "mem mem-bind mem-per-cpu mem-per-gpu mincpus mpi msg-timeout multi-prog network nice "
       "no-allocate no-kill nodefile nodelist nodes ntasks ntasks-per-core ntasks-per-gpu "
       "ntasks-per-node ntasks-per-socket open-mode output overcommit overlap oversubscribe "
       "partition power prefer preserve-env priority profile prolog propagate pty qos quiet "
-      "quit-on-interrupt reboot relative reservation send-libs signal slurmd-debug "
+      "quit-on-interrupt reboot relative reservation resv-ports send-libs signal slurmd-debug "
       "sockets-per-node spread-job switches task-epilog task-prolog test-only thread-spec threads "
       "threads-per-core time time-min tmp treewidth uid unbuffered usage use-min-nodes "
       "verbose wait wckey x11"));

@@ -122,7 +122,8 @@ TEST_F(SampleCache, KeepsWhatAnotherJobMayBeWriting) {
     EXPECT_TRUE(folder.listing().empty());
     const pid_t child = ::fork();
     if (child == 0) ::_exit(0);
-    ::waitpid(child, nullptr, 0);  // no process has its number now
+    siginfo_t ignored;
+    ::waitid(P_PID, child, &ignored, WEXITED | WNOWAIT);  // it has ended, and keeps its number
     struct stat found = {};
     ASSERT_EQ(::stat("/proc/self/ns/pid", &found), 0);
     const auto name = [&](std::string_view host, std::uint64_t names, pid_t process) {
@@ -148,6 +149,7 @@ TEST_F(SampleCache, KeepsWhatAnotherJobMayBeWriting) {
     for (const auto& entry : std::filesystem::directory_iterator(cache())) {
       left.insert(entry.path().filename().string());
     }
+    ::waitpid(child, nullptr, 0);
     EXPECT_EQ(left, (std::set<std::string>{kept[0], kept[1], own, hidden(own), container,
                                            hidden(container), other, hidden(other)}));
   });
