@@ -10,7 +10,7 @@
 #include "job/family.hpp"
 #include "models/autoencoder/config.hpp"
 #include "models/checkpoints/survey.hpp"
-#include "models/cogvideox/config.hpp"
+#include "models/cogvideox/folder.hpp"
 #include "models/opensora/config.hpp"
 #include "options.hpp"
 #include "weights/json.hpp"
@@ -182,18 +182,16 @@ void print_tokenizer(const ModelPaths& paths) {
 void print_scheduler(const ModelPaths& paths) {
   std::cout << "\nscheduler";
   const Config config = Config::read(paths.scheduler / "scheduler_config.json");
-  const std::string name = config.get_string("_class_name", "");
-  std::cout << ": " << printable(name) << '\n';
+  const std::string name = class_of_part(paths, "scheduler", config).name;
+  std::cout << ": " << name << '\n';
   if (name == "IDDPM" || name == "RFLOW") {
     line(fmt::format("{} steps, guidance {}", config.get_int("num_sampling_steps", 0),
                      config.get_double("cfg_scale", 0)));
     return;
   }
-  line(fmt::format("{}, {} spacing of {} timesteps, SNR shift {}",
-                   printable(config.get_string("prediction_type", "?")),
-                   printable(config.get_string("timestep_spacing", "?")),
-                   config.get_int("num_train_timesteps", 0),
-                   config.get_double("snr_shift_scale", 0)));
+  const SchedulerConfig s = read_scheduler(config);
+  line(fmt::format("{}, {} spacing of {} timesteps, SNR shift {}", printable(s.prediction_type),
+                   printable(s.timestep_spacing), s.num_train_timesteps, s.snr_shift_scale));
 }
 
 // What clips of this model begin from, and the option that gives it.

@@ -13,6 +13,7 @@
 #include "job/families/cogvideox.hpp"
 #include "job/families/opensora.hpp"
 #include "job/weights_hash.hpp"
+#include "models/checkpoints/parts.hpp"
 #include "models/common/asked.hpp"
 #include "models/t5/t5.hpp"
 #include "weights/config.hpp"
@@ -83,7 +84,10 @@ std::unique_ptr<const Family> Family::open(const ModelPaths& paths) {
   require(std::filesystem::is_directory(paths.root, unreadable), Status::no_input,
           "model.path: folder {} not found", paths.root.string());
   paths.check_links();
-  return find(paths.root / "model_index.json")(paths);
+  const Open open_family = find(paths.root / "model_index.json");
+  paths.check();
+  check_classes(paths);
+  return open_family(paths);
 }
 
 Family::Open Family::find(const std::filesystem::path& model_index) {

@@ -3,6 +3,7 @@
 #include <string_view>
 
 #include "base/error.hpp"
+#include "base/file_kind.hpp"
 #include "base/units.hpp"
 #include "media/decoders.hpp"
 #include "media/orientation.hpp"
@@ -17,18 +18,12 @@ using Decode = ImageHeader (*)(const InputFile& file, Tensor* pixels);
 // The format is found by the first bytes; the file's name does not matter.
 Decode find_decoder(const InputFile& file) {
   using namespace std::string_view_literals;
-  const std::string begin = read_bytes(file, 16);
+  const std::string begin = read_bytes(file, file_kind_bytes);
   std::rewind(file.stream.get());
   const auto starts = [&](std::string_view bytes) { return begin.starts_with(bytes); };
   if (starts("\x89PNG\r\n\x1a\n"sv)) return decode_png;
   if (starts("\xff\xd8\xff"sv)) return decode_jpeg;
-  const bool is_webp = starts("RIFF"sv) && begin.find("WEBP", 8) == 8;
-  const char* found = starts("GIF8"sv)                         ? " (it is a GIF)"
-                      : is_webp                                ? " (it is a WebP)"
-                      : starts("II*\0"sv) || starts("MM\0*"sv) ? " (it is a TIFF)"
-                      : starts("BM"sv)                         ? " (it seems to be a BMP)"
-                                                               : "";
-  fail(Status::data, "{}: not a PNG or JPEG file{}", file.name, found);
+  fail(Status::data, "{}: not a PNG or JPEG file{}", file.name, what_it_is(begin));
 }
 
 }  // namespace

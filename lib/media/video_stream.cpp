@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/error.hpp"
+#include "base/file_kind.hpp"
 #include "media/video.hpp"
 
 namespace reelmesh::media {
@@ -116,9 +117,12 @@ void VideoStream::open_container() {
   require(read_error_ == 0, Status::io, "{}: cannot be read: {}", name(),
           std::strerror(read_error_));
   const std::string_view found = status >= 0 ? container->name : "unknown";
-  require(std::ranges::find(containers, found) != containers.end(), Status::data,
-          "{}: not a video that is read: its format is {}, expected one of {}", name(), found,
-          fmt::join(containers, "; "));
+  if (std::ranges::find(containers, found) == containers.end()) {
+    std::rewind(file_.stream.get());
+    const std::string other = what_it_is(read_bytes(file_, file_kind_bytes));
+    fail(Status::data, "{}: not a video that is read: its format is {}, expected one of {}{}",
+         name(), found, fmt::join(containers, "; "), other);
+  }
 
   AVFormatContext* format = av_.avformat_alloc_context();
   require(format != nullptr, Status::unavailable, "{}: not enough memory to read it", name());

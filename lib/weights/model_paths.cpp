@@ -5,6 +5,7 @@
 
 #include "base/error.hpp"
 #include "weights/checkpoint.hpp"
+#include "weights/json.hpp"
 
 namespace reelmesh {
 namespace {
@@ -87,6 +88,23 @@ void ModelPaths::check() const {
     require(std::filesystem::exists(lora.path, unreadable), Status::no_input,
             "model.lora: {} not found", lora.path.string());
   }
+}
+
+const fs::path& ModelPaths::folder(ModelPart part) const {
+  return part == ModelPart::transformer ? transformer : part == ModelPart::vae ? vae : text_encoder;
+}
+
+NamedClass class_of_part(const ModelPaths& paths, const std::string& part, const Config& config) {
+  const fs::path index = paths.root / "model_index.json";
+  std::error_code error;
+  if (config.file().parent_path() == paths.root / part && fs::exists(index, error)) {
+    const auto parts = read_model_index(index).parts;
+    if (const auto found = parts.find(part); found != parts.end()) {
+      return {printable(found->second.class_name), fmt::format("{}: {}", index.string(), part)};
+    }
+  }
+  const std::string name = class_named_in(config);
+  return {name.empty() ? "(none)" : printable(name), config.file().string()};
 }
 
 std::string ModelPaths::described() const {

@@ -4,6 +4,8 @@
 #include <string>
 #include <vector>
 
+#include "weights/config.hpp"
+
 namespace reelmesh {
 
 class Checkpoint;
@@ -35,6 +37,8 @@ struct ModelPaths {
   /// Links that lead nowhere are left to the functions that open files.
   void check_links() const;
 
+  const std::filesystem::path& folder(ModelPart part) const;
+
   /// For people: "models/x with LoRA ink.safetensors (scale 0.8), orbit.safetensors".
   std::string described() const;
 
@@ -45,5 +49,16 @@ struct ModelPaths {
   Checkpoint open_text_encoder() const;
   Checkpoint open(ModelPart part) const;
 };
+
+/// The class of a part, and what names it, for messages.
+struct NamedClass {
+  std::string name;   ///< as there, made printable; "(none)" if nothing names it
+  std::string where;  ///< "DIR/model_index.json: scheduler", "DIR/config.json"
+};
+
+/// The class of a part ("scheduler") whose folder has this config: as diffusers, the one that
+/// model_index.json names; if it names none, or if the user gives another folder for the part, the
+/// one in the config. Errors as read_model_index, but none if there is no model_index.json.
+NamedClass class_of_part(const ModelPaths& paths, const std::string& part, const Config& config);
 
 }  // namespace reelmesh

@@ -20,14 +20,22 @@ SafetensorsFile SafetensorsFile::open(const std::filesystem::path& path) {
   out.file_ = RegularFile::open(path);
   use_file(path, out.file_.state());
   const std::int64_t size = out.file_.size();
-  require(size >= length_bytes, Status::data, "{}: {} bytes, too short for a safetensors file",
-          path.string(), size);
+  // The first bytes of a safetensors file, a length, may be those of any other type.
+  const auto other = [&] { return out.file_.what_it_is(); };
+  if (size < length_bytes) {
+    fail(Status::data, "{}: {} bytes, too short for a safetensors file{}", path.string(), size,
+         other());
+  }
   std::uint64_t header_bytes = 0;
   std::memcpy(&header_bytes, out.file_.copy(0, length_bytes).data(), sizeof(header_bytes));
   const std::int64_t limit = std::min(max_header_bytes, size - length_bytes);
-  require(header_bytes <= static_cast<std::uint64_t>(limit), Status::data,
-          "{}: a header of {} bytes, expected at most {} (truncated, or not a safetensors file)",
-          path.string(), header_bytes, limit);
+  if (header_bytes > static_cast<std::uint64_t>(limit)) {
+    const std::string found = other();
+    require(found.empty(), Status::data, "{}: not a safetensors file{}", path.string(), found);
+    fail(Status::data,
+         "{}: a header of {} bytes, expected at most {} (truncated, or not a safetensors file)",
+         path.string(), header_bytes, limit);
+  }
   const std::int64_t data_begin = length_bytes + static_cast<std::int64_t>(header_bytes);
   const std::string header = out.file_.copy(length_bytes, static_cast<std::int64_t>(header_bytes));
   out.tensors_ = parse_header(header, data_begin, size - data_begin, path, &out.metadata_);

@@ -125,10 +125,10 @@ def jpeg_images():
 
 def other_images(video):
     not_read = "not a PNG or JPEG file"
-    yield "gif", saved(picture(), "GIF"), not_read + " (it is a GIF)"
-    yield "webp", saved(picture(), "WEBP"), not_read + " (it is a WebP)"
+    yield "gif", saved(picture(), "GIF"), not_read + " (it is a GIF image)"
+    yield "webp", saved(picture(), "WEBP"), not_read + " (it is a WebP image)"
     yield "bmp", saved(picture(), "BMP"), not_read + " (it seems to be a BMP)"
-    yield "tiff", saved(picture(), "TIFF"), not_read + " (it is a TIFF)"
+    yield "tiff", saved(picture(), "TIFF"), not_read + " (it is a TIFF image)"
     yield "text", b"not an image\n", not_read
     yield "program", pathlib.Path(sys.executable).read_bytes()[:1000], not_read
     yield "video", video, not_read

@@ -7,6 +7,7 @@
 
 #include "weights/checkpoint.hpp"
 #include "weights/config.hpp"
+#include "weights/model_paths.hpp"
 
 namespace reelmesh {
 
@@ -19,6 +20,10 @@ const char* weights_stem(ModelPart part);  ///< of its weight files, e.g. "model
 /// The class that config.json names, such as "STDiT"; CogVideoX's if it names none. Throws
 /// Error(data) for an unknown class.
 std::string model_class(ModelPart part, const Config& config);
+
+/// Error(data) if model_index.json names another class for a part than its config.json, or for the
+/// tokenizer another one than T5's: diffusers would use that class.
+void check_classes(const ModelPaths& paths);
 
 /// Names and shapes of all tensors that the part's config.json requires. Throws Error(data) as
 /// model_class and the configurations' read().
