@@ -52,6 +52,7 @@ constexpr std::array kinds = std::to_array<Kind>({
     {"ftyp"sv, 4, "an MP4 or MOV video"},
     {"\x1a\x45\xdf\xa3"sv, 0, "a Matroska or WebM video"},
     {"AVI "sv, 8, "an AVI video"},
+    {"BM"sv, 0, "a BMP image"},
 });
 
 bool is_web_page(std::string_view text) {

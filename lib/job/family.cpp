@@ -13,7 +13,7 @@
 #include "job/families/cogvideox.hpp"
 #include "job/families/opensora.hpp"
 #include "job/weights_hash.hpp"
-#include "models/checkpoints/parts.hpp"
+#include "models/checkpoints/survey.hpp"
 #include "models/common/asked.hpp"
 #include "models/t5/t5.hpp"
 #include "weights/config.hpp"
@@ -80,9 +80,7 @@ std::string Family::weights_hash(const comm::Group& world) const {
 }
 
 std::unique_ptr<const Family> Family::open(const ModelPaths& paths) {
-  std::error_code unreadable;
-  require(std::filesystem::is_directory(paths.root, unreadable), Status::no_input,
-          "model.path: folder {} not found", paths.root.string());
+  paths.check_root();
   paths.check_links();
   const Open open_family = find(paths.root / "model_index.json");
   paths.check();
@@ -229,6 +227,13 @@ ClipList Family::clips(const Job& job, const Tokenizer& tokenizer, const Inputs&
           "sample.strength: found {}, expected it only with prompt.video",
           job.sample.strength.value_or(0));
   return list;
+}
+
+void check_model(const Job& job) {
+  Family::open(job.model)->check_weights(job.train || has_videos(job));
+  for (const ModelPart part : model_parts) {
+    for (const std::string& unused : unused_contents(job.model, part)) log::warning("{}", unused);
+  }
 }
 
 }  // namespace reelmesh

@@ -1,7 +1,13 @@
 #include "weights/names.hpp"
 
+#include <fmt/format.h>
+
+#include <algorithm>
 #include <array>
+#include <map>
 #include <string_view>
+
+#include "weights/json.hpp"
 
 namespace reelmesh {
 namespace {
@@ -47,6 +53,32 @@ std::string current_name(const std::string& name) {
     if (!current.empty()) return current;
   }
   return name;
+}
+
+std::string grouped(const std::vector<std::string>& names) {
+  constexpr std::size_t max_groups = 8;
+  std::map<std::string, int> groups;
+  for (const std::string& name : names) {
+    std::string pattern;
+    for (std::size_t begin = 0; begin <= name.size();) {
+      const std::size_t end = std::min(name.find('.', begin), name.size());
+      const std::string word = name.substr(begin, end - begin);
+      const bool number =
+          !word.empty() && word.find_first_not_of("0123456789") == std::string::npos;
+      pattern += (begin == 0 ? "" : ".") + (number ? "*" : word);
+      begin = end + 1;
+    }
+    ++groups[pattern];
+  }
+  std::string text;
+  std::size_t shown = 0;
+  for (const auto& [pattern, count] : groups) {
+    if (shown++ == max_groups)
+      return text + fmt::format(" and {} more", groups.size() - max_groups);
+    text += (text.empty() ? "" : ", ") + printable(pattern);
+    if (count > 1) text += fmt::format(" ({})", count);
+  }
+  return text;
 }
 
 }  // namespace reelmesh

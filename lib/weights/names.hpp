@@ -13,4 +13,8 @@ std::vector<std::string> older_names(const std::string& name);
 /// The current name of a tensor that a checkpoint calls `name`; `name` itself if that is current.
 std::string current_name(const std::string& name);
 
+/// Names for messages, those that differ only in their numbers together, with how many there are:
+/// "blocks.*.attn.bias (28), head.bias".
+std::string grouped(const std::vector<std::string>& names);
+
 }  // namespace reelmesh

@@ -13,9 +13,22 @@ namespace {
 constexpr std::int64_t length_bytes = 8;         // the header's length, little-endian
 constexpr std::int64_t buffer_bytes = 64 << 10;  // stays in the caches; malloc keeps it
 
+// Programs that download files reserve their space first, with zeros, and keep such a file beside
+// it until all is there.
+void require_complete_download(const std::filesystem::path& path) {
+  std::error_code error;
+  for (const char* extension : {".aria2", ".incomplete", ".part", ".crdownload"}) {
+    const std::filesystem::path beside = path.string() + extension;
+    require(!std::filesystem::exists(beside, error), Status::data,
+            "{}: its download is not complete: found {}; finish it, or remove that file",
+            path.string(), beside.filename().string());
+  }
+}
+
 }  // namespace
 
 SafetensorsFile SafetensorsFile::open(const std::filesystem::path& path) {
+  require_complete_download(path);
   SafetensorsFile out;
   out.file_ = RegularFile::open(path);
   use_file(path, out.file_.state());

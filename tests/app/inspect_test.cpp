@@ -259,11 +259,11 @@ TEST_F(Inspect, AndRunRefuseTheSameClasses) {
          "model_index.json: scheduler: found the class EulerDiscreteScheduler, expected "
          "CogVideoXDDIMScheduler or CogVideoXDPMScheduler");
   change("model_index.json", "transformer", in_index("STDiT3"), 65,
-         "model_index.json: transformer: found the class STDiT3, expected "
-         "CogVideoXTransformer3DModel, which model/transformer/config.json names");
-  change("model_index.json", "vae", in_index("AutoencoderKL"), 65, "found the class AutoencoderKL");
+         "model/transformer/config.json: the class is CogVideoXTransformer3DModel, expected "
+         "STDiT3, as model/model_index.json: transformer says");
+  change("model_index.json", "vae", in_index("AutoencoderKL"), 65, "expected AutoencoderKL, as");
   change("model_index.json", "text_encoder", in_index("UMT5EncoderModel"), 65,
-         "model_index.json: text_encoder: found the class UMT5EncoderModel");
+         "the class is T5EncoderModel, expected UMT5EncoderModel, as");
   change("model_index.json", "tokenizer", in_index("GemmaTokenizer"), 65,
          "model_index.json: tokenizer: found the class GemmaTokenizer, expected T5Tokenizer");
   change("tokenizer/tokenizer_config.json", "extra_ids", 40000, 65, "41000 ids");

@@ -135,7 +135,7 @@ TEST(Options, AreClassified) {
   using Names = std::set<std::string>;
   EXPECT_EQ(found[Effect::model],
             (Names{"model.path", "model.transformer", "model.vae", "model.text-encoder",
-                   "model.tokenizer", "model.scheduler", "model.lora"}));
+                   "model.tokenizer", "model.scheduler", "model.lora", "model.variant"}));
   EXPECT_EQ(found[Effect::clips],
             (Names{"prompt.text", "prompt.file", "prompt.image", "prompt.video", "prompt.negative",
                    "prompt.clean", "sample.height", "sample.width", "sample.frames", "sample.fps",

@@ -15,17 +15,6 @@
 namespace reelmesh {
 namespace {
 
-struct PartFiles {
-  const char *folder, *stem;
-};
-
-const PartFiles& part_files(ModelPart part) {
-  static constexpr std::array<PartFiles, 3> facts{{{"transformer", "diffusion_pytorch_model"},
-                                                   {"vae", "diffusion_pytorch_model"},
-                                                   {"text_encoder", "model"}}};
-  return facts.at(static_cast<std::size_t>(part));
-}
-
 using Tensors = ExpectedShapes (*)(const Config&);
 
 struct Kind {
@@ -87,8 +76,10 @@ const Kind& model_kind(ModelPart part, const Config& config) {
 
 }  // namespace
 
-const char* part_folder(ModelPart part) { return part_files(part).folder; }
-const char* weights_stem(ModelPart part) { return part_files(part).stem; }
+const char* part_folder(ModelPart part) {
+  static constexpr std::array folders{"transformer", "vae", "text_encoder"};
+  return folders.at(static_cast<std::size_t>(part));
+}
 
 std::string model_class(ModelPart part, const Config& config) {
   return model_kind(part, config).class_name;
@@ -99,10 +90,9 @@ void check_classes(const ModelPaths& paths) {
     const Config config = Config::read(paths.folder(part) / "config.json");
     const NamedClass named = class_of_part(paths, part_folder(part), config);
     if (named.where == config.file()) continue;
-    const std::string expected = model_class(part, config);
-    require(named.name == expected, Status::data,
-            "{}: found the class {}, expected {}, which {} names", named.where, named.name,
-            expected, config.file().string());
+    const std::string found = model_class(part, config);
+    require(named.name == found, Status::data, "{}: the class is {}, expected {}, as {} says",
+            config.file().string(), found, named.name, named.where);
   }
   const std::filesystem::path index = paths.root / "model_index.json";
   const auto parts = read_model_index(index).parts;
