@@ -236,13 +236,6 @@ class Lora::Reader {
       }
     } else {
       lora_.source_ = "none given";
-      const auto first = std::ranges::min_element(lora_.modules_, {}, [&](const auto& entry) {
-        return tensor_info(entry.second.up).begin;
-      });
-      const auto alpha = static_cast<double>(first->second.rank);
-      for (auto& [name, module] : lora_.modules_) {
-        module.factor = alpha / static_cast<double>(module.rank);
-      }
     }
   }
 

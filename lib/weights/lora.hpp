@@ -1,7 +1,7 @@
 #pragma once
 // Files of LoRA (low-rank adaptation): for a module with the weight W [out, in], a matrix A
 // [rank, in] and a matrix B [out, rank] that change it to W + factor · B·A. Names of tensors and
-// factors are as in load_lora_weights of diffusers 0.36 (CogVideoXLoraLoaderMixin) and in PEFT:
+// factors are as in load_lora_weights of diffusers 0.42 (CogVideoXLoraLoaderMixin) and in PEFT:
 //
 //   transformer.MODULE.lora_A.weight        save_lora_weights of diffusers; alpha and ranks in the
 //                                           metadata of the file (lora_adapter_metadata)
@@ -11,10 +11,9 @@
 //   transformer.MODULE.lora.down.weight     diffusers before PEFT; also
 //   MODULE.processor.to_q_lora.…
 //
-// and lora_B (up) likewise; MODULE.lora_B.bias changes the bias; MODULE.alpha is a number. If only
-// some modules have one, alpha is the rank in the others. Without metadata and alphas, diffusers
-// uses the rank of the first B in the file as alpha of all modules: the factor is 1 where the rank
-// is the same.
+// and lora_B (up) likewise; MODULE.lora_B.bias changes the bias; MODULE.alpha is a number. Alpha is a
+// module's own rank, so its factor 1, where nothing in the file says otherwise (diffusers since
+// PR 14409; 0.36 took the rank of the first module for all).
 #include <cstdint>
 #include <filesystem>
 #include <map>

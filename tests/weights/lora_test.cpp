@@ -212,6 +212,15 @@ TEST_F(SmallLora, TakesAlphaFromTensors) {
   EXPECT_EQ(whole(changed, "blocks.0.attn1.to_q.weight").data<float>()[0], 1 + 0.5F * 7);
 }
 
+TEST_F(SmallLora, TakesTheRankOfEachModuleAsItsAlphaWhereNoneIsGiven) {
+  const Lora found = Lora::open(lora({{q + "lora_A.weight", {2, 2}},
+                                      {q + "lora_B.weight", {3, 2}},
+                                      {"transformer.proj.lora_A.weight", {1, 2, 1, 2}},
+                                      {"transformer.proj.lora_B.weight", {3, 1, 1, 1}}}));
+  for (const auto& [name, module] : found.modules()) EXPECT_EQ(module.factor, 1) << name;
+  EXPECT_EQ(found.source_of_factors(), "none given");
+}
+
 TEST_F(SmallLora, ChangesNothingAtScaleZero) {
   const Checkpoint changed = with(
       {{q + "lora_A.weight", {1, 2}}, {q + "lora_B.weight", {3, 1}}, {q + "lora_B.bias", {3}}}, 0);
