@@ -23,6 +23,7 @@ struct ModelPaths {
   // Folders of the parts; root/<part> unless the user gives another.
   std::filesystem::path transformer, vae, text_encoder, tokenizer, scheduler;
   std::vector<LoraFile> loras;  ///< of the transformer; their changes add up
+  bool strict_loras = false;    ///< those with modules that are not used are refused
 
   /// Sets the folders of parts that are empty to root/<part>.
   void complete();
