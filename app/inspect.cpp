@@ -215,15 +215,15 @@ void print_whole(const ModelPaths& paths, const std::string& inputs) {
       clip.size.frames, clip.size.height, clip.size.width, clip.fps, clip.steps, clip.guidance));
 }
 
-// "transformer_blocks.7.attn1.to_q" → "transformer_blocks.*.attn1.to_q"
+// "transformer_blocks.7.attn1.to_q" → "transformer_blocks.*.attn1.to_q", also with '_' for '.'
 std::string without_numbers(const std::string& module) {
   std::string text;
   for (std::size_t begin = 0; begin <= module.size();) {
-    const std::size_t end = std::min(module.find('.', begin), module.size());
+    const std::size_t end = std::min(module.find_first_of("._", begin), module.size());
     const std::string word = module.substr(begin, end - begin);
-    const bool number =
-        word.find_first_not_of("0123456789") == std::string::npos && text.ends_with("blocks");
-    text += (text.empty() ? "" : ".") + (number ? "*" : word);
+    const bool number = !word.empty() && word.find_first_not_of("0123456789") == std::string::npos;
+    const bool block = number && (text.ends_with("blocks.") || text.ends_with("blocks_"));
+    text += (block ? "*" : word) + module.substr(end, 1);
     begin = end + 1;
   }
   return text;
@@ -250,6 +250,8 @@ std::size_t print_lora(const fs::path& path, double scale) {
   line(fmt::format("{} tensors, {} parameters, {} bytes ({})",
                    with_separators(std::ssize(lora.file().tensors())), with_separators(parameters),
                    with_separators(bytes), format_bytes(static_cast<double>(bytes))));
+  line("names: " + lora.names());
+  if (const std::string left_out = lora.left_out(); !left_out.empty()) line(left_out);
   std::map<std::string, int> modules, ranks, factors;
   for (const auto& [name, module] : lora.modules()) {
     ++modules[without_numbers(name)];

@@ -18,6 +18,7 @@
 #include "models/t5/t5.hpp"
 #include "weights/config.hpp"
 #include "weights/json.hpp"
+#include "weights/lora.hpp"
 
 namespace reelmesh {
 namespace {
@@ -133,6 +134,13 @@ TrainingNoise Family::training_noise(const Job&, const VideoSize&) const {
 }
 
 void Family::check_weights(bool encodes_video) const {
+  for (const LoraFile& file : paths().loras) {
+    const std::string left_out = Lora::open(file.path).left_out();
+    if (left_out.empty()) continue;
+    require(!paths().strict_loras, Status::data, "{}; expected none, as model.lora-strict says",
+            left_out);
+    log::warning("{}", left_out);
+  }
   const auto check = [&](ModelPart part, const auto& make) { open(part).check(asked_by(make)); };
   check(ModelPart::text_encoder, [&](const Checkpoint& weights) {
     T5Layers(weights, text_encoder(), T5Part::whole(text_encoder()), DType::float32);

@@ -209,12 +209,19 @@ std::vector<Option> model_options() {
          d.job.model.variant = text;
        }},
       {"model.lora", "FILE[:SCALE]",
-       "LoRA of the transformer in safetensors, as diffusers or PEFT write it, or a folder with "
-       "it; repeat the option for more, which add up. SCALE multiplies its changes [default: 1]. "
+       "LoRA of the transformer in safetensors, with the names of diffusers, PEFT, kohya, "
+       "VideoX-Fun or ComfyUI, or a folder with it; repeat the option for more, which add up. "
+       "SCALE multiplies its changes [default: 1]. "
        "In a training they change the model, and are no part of what it learns. none: no LoRA, for "
        "a job file that has some",
        nullptr, Effect::model, [](Draft& d, Text text, Where option) { add_lora(d, text, option); },
-       true}};
+       true},
+      {"model.lora-strict", "YES|NO",
+       "refuse a LoRA that also changes text encoders; otherwise a warning says so, and only what "
+       "changes the transformer is used",
+       "no", Effect::no_bits, [](Draft& d, Text text, Where option) {
+         d.job.model.strict_loras = parse_switch(text, option);
+       }}};
 }
 
 std::vector<Option> prompt_options() {

@@ -29,6 +29,7 @@ struct ModelPaths {
   std::filesystem::path transformer, vae, text_encoder, tokenizer, scheduler;
   std::string variant;          ///< of the weight files, as Checkpoint::open; empty: none
   std::vector<LoraFile> loras;  ///< of the transformer; their changes add up
+  bool strict_loras = false;    ///< those with modules that are not used are refused
 
   /// Sets the folders of parts that are empty to root/<part>. Folders of the cache of the Hugging
   /// Face hub (models--ORG--NAME) become those of their snapshot, and so does ORG/NAME if there is
