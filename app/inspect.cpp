@@ -15,6 +15,7 @@
 #include "options.hpp"
 #include "weights/json.hpp"
 #include "weights/lora.hpp"
+#include "weights/names.hpp"
 
 namespace reelmesh::app {
 namespace {
@@ -213,20 +214,6 @@ void print_whole(const ModelPaths& paths, const std::string& inputs) {
       "{} frames of {} x {} pixels (height, width), {} frames a second, {} steps, "
       "guidance {}",
       clip.size.frames, clip.size.height, clip.size.width, clip.fps, clip.steps, clip.guidance));
-}
-
-// "transformer_blocks.7.attn1.to_q" → "transformer_blocks.*.attn1.to_q", also with '_' for '.'
-std::string without_numbers(const std::string& module) {
-  std::string text;
-  for (std::size_t begin = 0; begin <= module.size();) {
-    const std::size_t end = std::min(module.find_first_of("._", begin), module.size());
-    const std::string word = module.substr(begin, end - begin);
-    const bool number = !word.empty() && word.find_first_not_of("0123456789") == std::string::npos;
-    const bool block = number && (text.ends_with("blocks.") || text.ends_with("blocks_"));
-    text += (block ? "*" : word) + module.substr(end, 1);
-    begin = end + 1;
-  }
-  return text;
 }
 
 // Counts of equal items: "a (42), b (2)".

@@ -16,7 +16,10 @@ struct Kind {
   const char* what;
 };
 
-constexpr const char* of_torch = ", as torch.save writes: save it again as safetensors";
+// A pickle can run programs when it is read, so these are never read here.
+constexpr const char* of_torch =
+    ", as torch.save writes, expected safetensors: convert it with safetensors.torch.save_file("
+    "torch.load(FILE, weights_only=True), \"FILE.safetensors\")";
 
 constexpr std::array kinds = std::to_array<Kind>({
     {"version https://git-lfs"sv, 0,

@@ -240,7 +240,8 @@ std::vector<Option> prompt_options() {
          d.prompt_file = d.path(PathUse::input, text, option);
        }},
       {"prompt.image", "FILE",
-       "the image that clips begin from, for image-to-video checkpoints (PNG, JPEG, WebP, GIF, BMP, TIFF, "
+       "the image that clips begin from, for image-to-video checkpoints (PNG, JPEG, WebP, GIF, "
+       "BMP, TIFF, "
        "AVIF), resized to "
        "the clip's size",
        nullptr, Effect::clips,

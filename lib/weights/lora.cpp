@@ -38,17 +38,6 @@ std::optional<fs::path> file_in(const fs::path& path) {
   return std::nullopt;
 }
 
-void refuse_pickle(const fs::path& file) {
-  const std::string extension = file.extension().string();
-  for (const char* of_pickles : {".bin", ".pt", ".pth", ".ckpt"}) {
-    require(extension != of_pickles || !is_file(file), Status::data,
-            "{}: is a file of PyTorch by its name (a pickle, which can run programs when it is "
-            "read), expected safetensors: convert it with safetensors.torch.save_file(torch.load("
-            "FILE, weights_only=True), \"lora.safetensors\")",
-            file.string());
-  }
-}
-
 fs::path needed_file_in(const fs::path& path) {
   if (const auto file = file_in(path)) return *file;
   fail(Status::no_input,
@@ -242,7 +231,6 @@ std::string Lora::left_out() const {
 
 Lora Lora::open(const fs::path& path) {
   const fs::path file = needed_file_in(path);
-  refuse_pickle(file);
   Lora lora(SafetensorsFile::open(file));
   Reader(lora).read();
   return lora;

@@ -168,7 +168,7 @@ class LoraTest(Scratch):
         cut = self.folder / "cut.safetensors"
         cut.write_bytes(whole[:-10])
         pickle = self.folder / "mine.bin"
-        pickle.write_bytes(b"PK\3\4")
+        pickle.write_bytes(b"PK\3\4 and more")
         cases = [
             (self.folder / "absent.safetensors", 66, ["model.lora", "absent.safetensors"]),
             (self.folder, 66, ["pytorch_lora_weights.safetensors"]),
@@ -189,7 +189,8 @@ class LoraTest(Scratch):
              ["transformer.x.dora_scale", "DoRA"]),
             (lambda: self.renamed(lambda name: name.replace(".lora.down.weight", ".matrix_A.0")), 65,
              [".matrix_A.0", "SAT", "tools/export_sat_lora_weight.py"]),
-            (pickle, 65, ["mine.bin: is a file of PyTorch", "safetensors.torch.save_file"]),
+            (pickle, 65, ["mine.bin: not a safetensors file (it is a zip archive, as torch.save writes",
+                           "safetensors.torch.save_file"]),
             (f"{good}:nan", 64, ["nan", "a number from"]),
             (f"{good}:1e9", 64, ["1e9"]),
             (f"{good}:", 64, ["a number from"]),

@@ -371,18 +371,18 @@ TEST_F(SmallLora, RefusesOtherAdapters) {
 }
 
 TEST_F(SmallLora, RefusesPickles) {
-  for (const char* name : {"lora.bin", "lora.pt", "lora.pth", "lora.ckpt"}) {
-    write_file(folder_ / name, "PK\3\4");
+  for (const auto& [name, bytes, what] :
+       {std::tuple{"lora.bin", "PK\3\4 and more", "a zip archive, as torch.save writes"},
+        {"lora.pt", "\x80\2}q and more", "a Python pickle, as torch.save writes"}}) {
+    write_file(folder_ / name, bytes);
     expect_error(
-        Status::data, [&] { Lora::open(folder_ / name); },
-        std::string(name) + ": is a file of PyTorch");
+        Status::data, [&] { Lora::open(folder_ / name); }, name, what, "save_file(torch.load(");
   }
   expect_error(
       Status::no_input, [&] { Lora::open(folder_ / "absent.bin"); }, "absent.bin");
   fs::rename(folder_ / "lora.bin", folder_ / "pytorch_lora_weights.bin");
   expect_error(
-      Status::data, [&] { Lora::open(folder_.path()); },
-      "pytorch_lora_weights.bin: is a file of PyTorch");
+      Status::data, [&] { Lora::open(folder_.path()); }, "pytorch_lora_weights.bin", "torch.save");
 }
 
 TEST_F(SmallLora, ChangesNothingAtScaleZero) {

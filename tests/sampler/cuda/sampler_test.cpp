@@ -5,6 +5,7 @@
 #include "sampler/guidance.hpp"
 #include "sampler/iddpm.hpp"
 #include "sampler/rectified_flow.hpp"
+#include "support/released_scheduler.hpp"
 #include "support/test_device.hpp"
 
 namespace reelmesh::test {
