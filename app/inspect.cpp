@@ -10,11 +10,12 @@
 #include "job/family.hpp"
 #include "models/autoencoder/config.hpp"
 #include "models/checkpoints/survey.hpp"
-#include "models/cogvideox/config.hpp"
+#include "models/cogvideox/folder.hpp"
 #include "models/opensora/config.hpp"
 #include "options.hpp"
 #include "weights/json.hpp"
 #include "weights/lora.hpp"
+#include "weights/names.hpp"
 
 namespace reelmesh::app {
 namespace {
@@ -182,18 +183,16 @@ void print_tokenizer(const ModelPaths& paths) {
 void print_scheduler(const ModelPaths& paths) {
   std::cout << "\nscheduler";
   const Config config = Config::read(paths.scheduler / "scheduler_config.json");
-  const std::string name = config.get_string("_class_name", "");
-  std::cout << ": " << printable(name) << '\n';
+  const std::string name = class_of_part(paths, "scheduler", config).name;
+  std::cout << ": " << name << '\n';
   if (name == "IDDPM" || name == "RFLOW") {
     line(fmt::format("{} steps, guidance {}", config.get_int("num_sampling_steps", 0),
                      config.get_double("cfg_scale", 0)));
     return;
   }
-  line(fmt::format("{}, {} spacing of {} timesteps, SNR shift {}",
-                   printable(config.get_string("prediction_type", "?")),
-                   printable(config.get_string("timestep_spacing", "?")),
-                   config.get_int("num_train_timesteps", 0),
-                   config.get_double("snr_shift_scale", 0)));
+  const SchedulerConfig s = read_scheduler(config);
+  line(fmt::format("{}, {} spacing of {} timesteps, SNR shift {}", printable(s.prediction_type),
+                   printable(s.timestep_spacing), s.num_train_timesteps, s.snr_shift_scale));
 }
 
 // What clips of this model begin from, and the option that gives it.
@@ -217,20 +216,6 @@ void print_whole(const ModelPaths& paths, const std::string& inputs) {
       clip.size.frames, clip.size.height, clip.size.width, clip.fps, clip.steps, clip.guidance));
 }
 
-// "transformer_blocks.7.attn1.to_q" → "transformer_blocks.*.attn1.to_q"
-std::string without_numbers(const std::string& module) {
-  std::string text;
-  for (std::size_t begin = 0; begin <= module.size();) {
-    const std::size_t end = std::min(module.find('.', begin), module.size());
-    const std::string word = module.substr(begin, end - begin);
-    const bool number =
-        word.find_first_not_of("0123456789") == std::string::npos && text.ends_with("blocks");
-    text += (text.empty() ? "" : ".") + (number ? "*" : word);
-    begin = end + 1;
-  }
-  return text;
-}
-
 // Counts of equal items: "a (42), b (2)".
 std::string counted(const std::map<std::string, int>& counts) {
   std::string text;
@@ -252,6 +237,8 @@ std::size_t print_lora(const fs::path& path, double scale) {
   line(fmt::format("{} tensors, {} parameters, {} bytes ({})",
                    with_separators(std::ssize(lora.file().tensors())), with_separators(parameters),
                    with_separators(bytes), format_bytes(static_cast<double>(bytes))));
+  line("names: " + lora.names());
+  if (const std::string left_out = lora.left_out(); !left_out.empty()) line(left_out);
   std::map<std::string, int> modules, ranks, factors;
   for (const auto& [name, module] : lora.modules()) {
     ++modules[without_numbers(name)];

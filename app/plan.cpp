@@ -232,7 +232,7 @@ Status plan_command(int argc, const char* const* argv) {
   if (log::launch_rank() != first_rank) return Status::ok;  // under mpirun, only one rank prints
   const Job& job = options.job;
   choose_products(job);
-  Family::open(job.model)->check_weights(job.train || has_videos(job));
+  check_model(job);
   if (options.ranks.size() > 1 || options.compare || options.deadline) require_machine(job);
   if (!options.trace.empty()) return print_comparison_with_run(options);
   if (!options.simulate.empty()) {

@@ -15,9 +15,13 @@ import pathlib
 import shutil
 import sys
 
-import torch
-from open_sora import shapes
-from open_sora.tensors import Refusal, open_tensors, read_json, write_json, write_tensors
+try:
+    import torch
+    from open_sora import shapes
+    from open_sora.tensors import Refusal, open_tensors, read_json, write_json, write_tensors
+except ImportError as missing:
+    sys.stderr.write(f"{__doc__}\nconvert_open_sora: {missing}: pip install torch safetensors\n")
+    sys.exit(69)
 
 SIZES = {  # latents [frame, row, column] and scales of the position tables, from the released configs
     "16x256x256": dict(input_size=[16, 32, 32], space_scale=0.5, time_scale=1.0),

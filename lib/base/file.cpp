@@ -80,7 +80,7 @@ void reserve_space(const std::filesystem::path& path, std::int64_t bytes) {
   const int error = ::posix_fallocate(file.get(), 0, end + bytes);
   if (error != 0) {
     fail(Status::io, "{}: cannot reserve {} of disk space: {}", path.string(),
-         format_bytes(static_cast<double>(bytes)), std::strerror(error));
+         format_bytes(static_cast<double>(end + bytes)), std::strerror(error));
   }
 }
 

@@ -13,10 +13,12 @@
 #include "job/families/cogvideox.hpp"
 #include "job/families/opensora.hpp"
 #include "job/weights_hash.hpp"
+#include "models/checkpoints/survey.hpp"
 #include "models/common/asked.hpp"
 #include "models/t5/t5.hpp"
 #include "weights/config.hpp"
 #include "weights/json.hpp"
+#include "weights/lora.hpp"
 
 namespace reelmesh {
 namespace {
@@ -79,11 +81,12 @@ std::string Family::weights_hash(const comm::Group& world) const {
 }
 
 std::unique_ptr<const Family> Family::open(const ModelPaths& paths) {
-  std::error_code unreadable;
-  require(std::filesystem::is_directory(paths.root, unreadable), Status::no_input,
-          "model.path: folder {} not found", paths.root.string());
+  paths.check_root();
   paths.check_links();
-  return find(paths.root / "model_index.json")(paths);
+  const Open open_family = find(paths.root / "model_index.json");
+  paths.check();
+  check_classes(paths);
+  return open_family(paths);
 }
 
 Family::Open Family::find(const std::filesystem::path& model_index) {
@@ -131,6 +134,13 @@ TrainingNoise Family::training_noise(const Job&, const VideoSize&) const {
 }
 
 void Family::check_weights(bool encodes_video) const {
+  for (const LoraFile& file : paths().loras) {
+    const std::string left_out = Lora::open(file.path).left_out();
+    if (left_out.empty()) continue;
+    require(!paths().strict_loras, Status::data, "{}; expected none, as model.lora-strict says",
+            left_out);
+    log::warning("{}", left_out);
+  }
   const auto check = [&](ModelPart part, const auto& make) { open(part).check(asked_by(make)); };
   check(ModelPart::text_encoder, [&](const Checkpoint& weights) {
     T5Layers(weights, text_encoder(), T5Part::whole(text_encoder()), DType::float32);
@@ -225,6 +235,13 @@ ClipList Family::clips(const Job& job, const Tokenizer& tokenizer, const Inputs&
           "sample.strength: found {}, expected it only with prompt.video",
           job.sample.strength.value_or(0));
   return list;
+}
+
+void check_model(const Job& job) {
+  Family::open(job.model)->check_weights(job.train || has_videos(job));
+  for (const ModelPart part : model_parts) {
+    for (const std::string& unused : unused_contents(job.model, part)) log::warning("{}", unused);
+  }
 }
 
 }  // namespace reelmesh

@@ -135,4 +135,9 @@ class Family {
   void check_input(const Clip& clip) const;
 };
 
+/// Opens the model of a job and checks its weights, those of the encoder if it encodes videos;
+/// warns of tensors that nothing reads and of keys that are not followed. Errors as Family::open
+/// and check_weights.
+void check_model(const Job& job);
+
 }  // namespace reelmesh

@@ -199,13 +199,29 @@ std::vector<Option> model_options() {
        [](Draft& d, Text text, Where option) {
          d.job.model.scheduler = d.path(PathUse::input, text, option);
        }},
+      {"model.variant", "NAME",
+       "variant of the weight files, as in diffusers: fp16 for model.fp16.safetensors; a part "
+       "without such files has its usual ones",
+       nullptr, Effect::model,
+       [](Draft& d, Text text, Where option) {
+         require(!text.empty() && text.find('/') == std::string_view::npos, Status::usage,
+                 "{}: found '{}', expected a word such as fp16", option, text);
+         d.job.model.variant = text;
+       }},
       {"model.lora", "FILE[:SCALE]",
-       "LoRA of the transformer in safetensors, as diffusers or PEFT write it, or a folder with "
-       "it; repeat the option for more, which add up. SCALE multiplies its changes [default: 1]. "
+       "LoRA of the transformer in safetensors, with the names of diffusers, PEFT, kohya, "
+       "VideoX-Fun or ComfyUI, or a folder with it; repeat the option for more, which add up. "
+       "SCALE multiplies its changes [default: 1]. "
        "In a training they change the model, and are no part of what it learns. none: no LoRA, for "
        "a job file that has some",
        nullptr, Effect::model, [](Draft& d, Text text, Where option) { add_lora(d, text, option); },
-       true}};
+       true},
+      {"model.lora-strict", "YES|NO",
+       "refuse a LoRA that also changes text encoders; otherwise a warning says so, and only what "
+       "changes the transformer is used",
+       "no", Effect::no_bits, [](Draft& d, Text text, Where option) {
+         d.job.model.strict_loras = parse_switch(text, option);
+       }}};
 }
 
 std::vector<Option> prompt_options() {
@@ -224,7 +240,9 @@ std::vector<Option> prompt_options() {
          d.prompt_file = d.path(PathUse::input, text, option);
        }},
       {"prompt.image", "FILE",
-       "the image that clips begin from, for image-to-video checkpoints: PNG or JPEG, resized to "
+       "the image that clips begin from, for image-to-video checkpoints (PNG, JPEG, WebP, GIF, "
+       "BMP, TIFF, "
+       "AVIF), resized to "
        "the clip's size",
        nullptr, Effect::clips,
        [](Draft& d, Text text, Where option) {

@@ -19,5 +19,7 @@ void check_size(const InputFile& file, ImageSize size, std::int64_t min_bytes);
 // Throw Error(data) as read_image.
 ImageHeader decode_png(const InputFile& file, Tensor* pixels);
 ImageHeader decode_jpeg(const InputFile& file, Tensor* pixels);
+/// The first frame of a GIF, WebP, BMP, TIFF or AVIF file.
+ImageHeader decode_with_libav(InputFile file, Tensor* pixels);
 
 }  // namespace reelmesh::media

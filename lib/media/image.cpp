@@ -1,8 +1,10 @@
 #include "media/image.hpp"
 
 #include <string_view>
+#include <utility>
 
 #include "base/error.hpp"
+#include "base/file_kind.hpp"
 #include "base/units.hpp"
 #include "media/decoders.hpp"
 #include "media/orientation.hpp"
@@ -12,23 +14,23 @@ namespace {
 
 constexpr std::int64_t max_image_bytes = std::int64_t{1} << 30;
 
-using Decode = ImageHeader (*)(const InputFile& file, Tensor* pixels);
-
 // The format is found by the first bytes; the file's name does not matter.
-Decode find_decoder(const InputFile& file) {
+ImageHeader decode(InputFile file, Tensor* pixels) {
   using namespace std::string_view_literals;
-  const std::string begin = read_bytes(file, 16);
+  const std::string begin = read_bytes(file, file_kind_bytes);
   std::rewind(file.stream.get());
   const auto starts = [&](std::string_view bytes) { return begin.starts_with(bytes); };
-  if (starts("\x89PNG\r\n\x1a\n"sv)) return decode_png;
-  if (starts("\xff\xd8\xff"sv)) return decode_jpeg;
+  if (starts("\x89PNG\r\n\x1a\n"sv)) return decode_png(file, pixels);
+  if (starts("\xff\xd8\xff"sv)) return decode_jpeg(file, pixels);
   const bool is_webp = starts("RIFF"sv) && begin.find("WEBP", 8) == 8;
-  const char* found = starts("GIF8"sv)                         ? " (it is a GIF)"
-                      : is_webp                                ? " (it is a WebP)"
-                      : starts("II*\0"sv) || starts("MM\0*"sv) ? " (it is a TIFF)"
-                      : starts("BM"sv)                         ? " (it seems to be a BMP)"
-                                                               : "";
-  fail(Status::data, "{}: not a PNG or JPEG file{}", file.name, found);
+  const bool is_avif = begin.find("ftypavif", 4) == 4;
+  const bool is_tiff = starts("II*\0"sv) || starts("MM\0*"sv);
+  if (is_webp || is_avif || is_tiff || starts("GIF8"sv) || starts("BM"sv)) {
+    return decode_with_libav(std::move(file), pixels);
+  }
+  fail(Status::data,
+       "{}: not an image that is read, expected PNG, JPEG, WebP, GIF, BMP, TIFF or AVIF{}",
+       file.name, what_it_is(begin));
 }
 
 }  // namespace
@@ -47,16 +49,14 @@ void check_size(const InputFile& file, ImageSize size, std::int64_t min_bytes) {
 }
 
 ImageSize image_size(const std::filesystem::path& file, const std::string& where) {
-  const InputFile input = open_input(file, where, max_image_bytes);
-  const auto [stored, orientation] = find_decoder(input)(input, nullptr);
+  const auto [stored, orientation] = decode(open_input(file, where, max_image_bytes), nullptr);
   if (exchanges_sides(orientation)) return {.height = stored.width, .width = stored.height};
   return stored;
 }
 
 Tensor read_image(const std::filesystem::path& file, const std::string& where) {
-  const InputFile input = open_input(file, where, max_image_bytes);
   Tensor pixels;
-  const ImageHeader header = find_decoder(input)(input, &pixels);
+  const ImageHeader header = decode(open_input(file, where, max_image_bytes), &pixels);
   return turned(pixels, header.orientation);
 }
 

@@ -1,8 +1,11 @@
 #pragma once
-// Images that users bring: PNG and JPEG files, as diffusers' load_image reads them with Pillow.
+// Images that users bring: PNG and JPEG files, as diffusers' load_image reads them with Pillow, and
+// WebP, GIF (the first frame), BMP, TIFF (the first page) and AVIF by FFmpeg's libraries.
 // Files are untrusted: limits are checked before memory is allocated.
+#include <array>
 #include <filesystem>
 #include <string>
+#include <string_view>
 
 #include "tensor/tensor.hpp"
 
@@ -18,15 +21,20 @@ constexpr std::int64_t max_image_pixels = 178'956'970;
 /// The longest side, which is also that of the JPEG format.
 constexpr std::int64_t max_image_side = 65'535;
 
-/// Reads the header of a JPEG file. Decodes all of a PNG file without keeping pixels, since its
+/// Of names of image files, in lower case.
+constexpr std::array<std::string_view, 9> image_extensions{
+    ".png", ".jpg", ".jpeg", ".webp", ".bmp", ".tiff", ".tif", ".avif", ".jpe"};
+
+/// Reads the header of a JPEG file. Decodes all of other files without keeping pixels, since the
 /// orientation may follow them. where: begins messages ("prompt.image"). Throws Error(no_input) if
 /// the file is missing, Error(io) if it cannot be opened or read, Error(data) naming the file if it
-/// is of another type, too large, animated, CMYK, or what is read of it is damaged.
+/// is of another type, too large, an animated PNG or WebP file, or what is read of it is damaged.
 ImageSize image_size(const std::filesystem::path& file, const std::string& where);
 
 /// Reads an image → uint8 [row, column, 3], RGB, on the host: the bytes of Pillow's
-/// ImageOps.exif_transpose(image).convert("RGB"). Transparency is dropped. Throws as image_size,
-/// and Error(data) for damaged or truncated data.
+/// ImageOps.exif_transpose(image).convert("RGB"), but for WebP with losses, AVIF, and transparent
+/// pixels of GIF. Transparency is dropped. Throws as image_size, and Error(data) for damaged or
+/// truncated data.
 Tensor read_image(const std::filesystem::path& file, const std::string& where);
 
 /// Resizes uint8 [row, column, 3] with the bytes of Pillow's resize((width, height), LANCZOS): an

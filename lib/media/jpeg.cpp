@@ -4,9 +4,12 @@
 #include <jerror.h>
 // clang-format on
 
+#include <algorithm>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/error.hpp"
 #include "base/text.hpp"
@@ -105,6 +108,19 @@ int read_orientation(const jpeg_decompress_struct& info) {
   return image_orientation(exif, xmp);
 }
 
+// As Pillow: Adobe's programs store inks inverted, and others are taken to do so, too; RGB are what
+// ink and black leave of white, rounded.
+void inks_to_rgb(std::span<const std::uint8_t> inks, std::uint8_t* rgb) {
+  for (std::size_t i = 0; i < inks.size(); i += 4) {
+    const int white = inks[i + 3];  // 255 - black
+    for (std::size_t c = 0; c < 3; ++c) {
+      const int product = (255 - inks[i + c]) * white + 128;
+      const int left = white - (((product >> 8) + product) >> 8);
+      *rgb++ = static_cast<std::uint8_t>(std::max(left, 0));
+    }
+  }
+}
+
 // Each block of 8 x 8 values takes at least one bit, except with arithmetic coding.
 std::int64_t min_bytes(const jpeg_decompress_struct& info) {
   if (info.arith_code) return 0;
@@ -119,21 +135,25 @@ ImageHeader decode_jpeg(const InputFile& file, Tensor* pixels) {
   JpegReader reader(file);
   jpeg_decompress_struct& info = reader.info();
   const ImageSize size{.height = info.image_height, .width = info.image_width};
-  require(info.num_components == 1 || info.num_components == 3, Status::data,
-          "{}: a JPEG file with {} components{}, expected RGB or grey", file.name,
-          info.num_components, info.num_components == 4 ? " (CMYK)" : "");
+  const bool is_cmyk = info.num_components == 4;
+  require(info.num_components == 1 || info.num_components == 3 || is_cmyk, Status::data,
+          "{}: a JPEG file with {} components, expected grey, RGB or CMYK", file.name,
+          info.num_components);
   check_size(file, size, min_bytes(info));
   const ImageHeader header{.stored = size, .orientation = read_orientation(info)};
   if (pixels != nullptr) {
     // Pillow's settings are libjpeg's defaults: exact transform, smooth enlarging of the colours.
-    info.out_color_space = JCS_RGB;
+    info.out_color_space = is_cmyk ? JCS_CMYK : JCS_RGB;
     *pixels = Tensor::empty({size.height, size.width, 3}, DType::uint8);
     auto* data = pixels->data<std::uint8_t>();
+    std::vector<std::uint8_t> inks(is_cmyk ? 4 * static_cast<std::size_t>(size.width) : 0);
     reader.call([&] {
       jpeg_start_decompress(&info);
       while (info.output_scanline < info.output_height) {
-        JSAMPROW row = data + std::int64_t{info.output_scanline} * 3 * size.width;
+        JSAMPROW rgb = data + std::int64_t{info.output_scanline} * 3 * size.width;
+        JSAMPROW row = is_cmyk ? inks.data() : rgb;
         jpeg_read_scanlines(&info, &row, 1);
+        if (is_cmyk) inks_to_rgb(inks, rgb);
       }
       jpeg_finish_decompress(&info);
     });

@@ -1,9 +1,11 @@
 #include "media/video.hpp"
 
+#include <algorithm>
 #include <cstring>
 #include <numeric>
 
 #include "base/error.hpp"
+#include "media/decoders.hpp"
 #include "media/orientation.hpp"
 #include "media/video_stream.hpp"
 
@@ -14,7 +16,8 @@ struct ReleaseScale {
   void operator()(SwsContext* context) const { libav().sws_freeContext(context); }
 };
 
-/// Converts frames of one size and format to RGB, as the command ffmpeg does.
+/// Converts frames of one size and format to RGB: those of videos as the command ffmpeg does; of
+/// images more exactly, with the colours between the pixels, as libwebp and libavif.
 class RgbConverter {
  public:
   RgbConverter(const VideoStream& video, const AVFrame& frame) : name_(video.name()) {
@@ -39,9 +42,11 @@ class RgbConverter {
     set("dstw", frame.width);
     set("dsth", frame.height);
     set("dst_format", AV_PIX_FMT_RGB24);
-    set("sws_flags", SWS_BICUBIC);
+    const bool is_image = video.contents() == VideoStream::Contents::image;
+    set("sws_flags", SWS_BICUBIC | (is_image ? SWS_ACCURATE_RND | SWS_FULL_CHR_H_INT : 0));
     // Where MPEG-2 and its successors place colours between rows.
     if (format == AV_PIX_FMT_YUV420P) set("src_v_chr_pos", 128);
+    if (format == AV_PIX_FMT_YUV420P && is_image) set("src_h_chr_pos", 128);
     require(av_.sws_init_context(context_.get(), nullptr, nullptr) >= 0, Status::data,
             "{}: frames of {} cannot be converted to RGB", name_, av_.av_get_pix_fmt_name(format));
   }
@@ -89,6 +94,40 @@ class RgbConverter {
 };
 
 }  // namespace
+
+namespace {
+
+// Of an image whose file has the structure of EXIF (TIFF) or parts of RIFF (WebP).
+int orientation_of_image(const InputFile& file) {
+  constexpr std::int64_t most = std::int64_t{64} << 20;
+  std::rewind(file.stream.get());
+  const std::string bytes = read_bytes(file, static_cast<std::size_t>(std::min(file.bytes, most)));
+  if (!bytes.starts_with("RIFF")) return image_orientation(bytes, "");
+  std::string_view exif, xmp, rest = bytes;
+  rest.remove_prefix(std::min<std::size_t>(rest.size(), 12));  // RIFF, length, WEBP
+  while (rest.size() >= 8) {
+    std::size_t length = 0;
+    for (int i = 3; i >= 0; --i) length = length << 8U | static_cast<unsigned char>(rest[4 + i]);
+    const std::string_view name = rest.substr(0, 4), part = rest.substr(8, length);
+    if (name == "EXIF") exif = part;
+    if (name == "XMP ") xmp = part;
+    rest.remove_prefix(std::min(rest.size(), 8 + length + length % 2));
+  }
+  return image_orientation(exif, xmp);
+}
+
+}  // namespace
+
+ImageHeader decode_with_libav(InputFile file, Tensor* pixels) {
+  VideoStream image(std::move(file), VideoStream::Contents::image);
+  const AVFrame* frame = image.next();
+  require(frame != nullptr, Status::data, "{}: damaged or truncated image: it has no pixels",
+          image.name());
+  RgbConverter converter(image, *frame);
+  if (pixels != nullptr) *pixels = converter.convert(*frame);
+  return {.stored = {.height = frame->height, .width = frame->width},
+          .orientation = orientation_of_image(image.file())};
+}
 
 VideoFacts video_facts(const std::filesystem::path& file, const std::string& where) {
   VideoStream video(file, where);

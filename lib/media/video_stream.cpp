@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/error.hpp"
+#include "base/file_kind.hpp"
 #include "media/video.hpp"
 
 namespace reelmesh::media {
@@ -25,6 +26,11 @@ constexpr std::array<std::string_view, 6> containers{
 constexpr std::array<std::string_view, 17> decoders{
     "h264", "hevc",  "vp8",    "vp9",      "libdav1d", "mpeg4",   "mpeg2video", "mpeg1video", "gif",
     "ffv1", "mjpeg", "prores", "rawvideo", "theora",   "huffyuv", "ffvhuff",    "png"};
+
+// The same for images. AVIF is in the container of MP4.
+constexpr std::array<std::string_view, 5> image_containers{"gif", "webp_pipe", "bmp_pipe",
+                                                           "tiff_pipe", "mov,mp4,m4a,3gp,3g2,mj2"};
+constexpr std::array<std::string_view, 5> image_decoders{"gif", "webp", "bmp", "tiff", "libdav1d"};
 
 // The size of the buffer from which demuxers read.
 constexpr int buffer_bytes = 1 << 16;
@@ -67,7 +73,10 @@ void ReleaseFrame::operator()(AVFrame* frame) const { libav().av_frame_free(&fra
 }  // namespace detail
 
 VideoStream::VideoStream(const std::filesystem::path& file, const std::string& where)
-    : file_(open_input(file, where, max_video_bytes)) {
+    : VideoStream(open_input(file, where, max_video_bytes), Contents::video) {}
+
+VideoStream::VideoStream(InputFile file, Contents contents)
+    : file_(std::move(file)), contents_(contents) {
   forget_libav_errors();
   packet_.reset(av_.av_packet_alloc());
   frame_.reset(av_.av_frame_alloc());
@@ -107,18 +116,34 @@ std::int64_t VideoStream::seek(void* self, std::int64_t offset, int whence) {
 void VideoStream::damaged(int status) const {
   require(read_error_ == 0, Status::io, "{}: cannot be read: {}", name(),
           std::strerror(read_error_));
-  fail(Status::data, "{}: damaged or truncated video: {}", name(), libav_reason(status));
+  fail(Status::data, "{}: damaged or truncated {}: {}", name(),
+       contents_ == Contents::video ? "video" : "image", libav_reason(status));
+}
+
+std::span<const std::string_view> VideoStream::allowed_containers() const {
+  return contents_ == Contents::video ? std::span<const std::string_view>(containers)
+                                      : image_containers;
+}
+
+std::span<const std::string_view> VideoStream::allowed_decoders() const {
+  return contents_ == Contents::video ? std::span<const std::string_view>(decoders)
+                                      : image_decoders;
 }
 
 void VideoStream::open_container() {
+  const auto allowed = allowed_containers();
   const AVInputFormat* container = nullptr;
   int status = av_.av_probe_input_buffer2(io_.get(), &container, "", nullptr, 0, 0);
   require(read_error_ == 0, Status::io, "{}: cannot be read: {}", name(),
           std::strerror(read_error_));
   const std::string_view found = status >= 0 ? container->name : "unknown";
-  require(std::ranges::find(containers, found) != containers.end(), Status::data,
-          "{}: not a video that is read: its format is {}, expected one of {}", name(), found,
-          fmt::join(containers, "; "));
+  if (std::ranges::find(allowed, found) == allowed.end()) {
+    std::rewind(file_.stream.get());
+    const std::string other = what_it_is(read_bytes(file_, file_kind_bytes));
+    fail(Status::data, "{}: not {} that is read: its format is {}, expected one of {}{}", name(),
+         contents_ == Contents::video ? "a video" : "an image", found, fmt::join(allowed, "; "),
+         other);
+  }
 
   AVFormatContext* format = av_.avformat_alloc_context();
   require(format != nullptr, Status::unavailable, "{}: not enough memory to read it", name());
@@ -126,7 +151,7 @@ void VideoStream::open_container() {
   format->io_open = open_no_other_file;
   Options options;
   options.set("protocol_whitelist", "none");
-  options.set("codec_whitelist", fmt::format("{}", fmt::join(decoders, ",")));
+  options.set("codec_whitelist", fmt::format("{}", fmt::join(allowed_decoders(), ",")));
   options.set("max_streams", "100");
   status = av_.avformat_open_input(&format, "", container, options.entries());  // frees on failure
   if (status < 0) damaged(status);
@@ -168,9 +193,10 @@ void VideoStream::open_decoder() {
           "{}: the video has {} frames, expected at most {}", name(), stream_->nb_frames,
           max_video_frames);
   const AVCodec* codec = av_.avcodec_find_decoder(parameters.codec_id);
-  require(codec != nullptr && std::ranges::find(decoders, codec->name) != decoders.end(),
-          Status::data, "{}: the video is coded as {}, expected one of {}", name(),
-          av_.avcodec_get_name(parameters.codec_id), fmt::join(decoders, ", "));
+  const auto allowed = allowed_decoders();
+  require(codec != nullptr && std::ranges::find(allowed, codec->name) != allowed.end(),
+          Status::data, "{}: it is coded as {}, expected one of {}", name(),
+          av_.avcodec_get_name(parameters.codec_id), fmt::join(allowed, ", "));
   decoder_.reset(av_.avcodec_alloc_context3(codec));
   require(decoder_ != nullptr, Status::unavailable, "{}: not enough memory to read it", name());
   int status = av_.avcodec_parameters_to_context(decoder_.get(), &parameters);
@@ -182,7 +208,10 @@ void VideoStream::open_decoder() {
   decoder_->err_recognition |= AV_EF_CRCCHECK;
   // H.264 that was cut without encoding it again often refers to frames before the cut. They are
   // not shown, so this is no damage; wrong slices are found by check_frame().
-  if (parameters.codec_id != AV_CODEC_ID_H264) decoder_->err_recognition |= AV_EF_EXPLODE;
+  // TIFF has tags for everything, of which unknown ones would be errors.
+  if (parameters.codec_id != AV_CODEC_ID_H264 && parameters.codec_id != AV_CODEC_ID_TIFF) {
+    decoder_->err_recognition |= AV_EF_EXPLODE;
+  }
   status = av_.avcodec_open2(decoder_.get(), codec, nullptr);
   if (status < 0) damaged(status);
 }
@@ -236,8 +265,12 @@ bool VideoStream::send_packet() {
 }
 
 void VideoStream::check_frame() {
-  // FFV1's decoder conceals slices with a wrong checksum, and only logs it.
-  const bool concealed = decoder_->codec_id == AV_CODEC_ID_FFV1 && has_libav_error();
+  // FFV1's decoder conceals slices with a wrong checksum, and only logs it; that of TIFF what is
+  // missing at the end, among tags that it does not know.
+  const bool is_tiff = decoder_->codec_id == AV_CODEC_ID_TIFF;
+  const bool unknown_tag = is_tiff && libav_reason(0).starts_with("Unknown or unsupported tag");
+  const bool concealed =
+      (decoder_->codec_id == AV_CODEC_ID_FFV1 || is_tiff) && has_libav_error() && !unknown_tag;
   if (concealed || frame_->decode_error_flags != 0 ||
       (frame_->flags & AV_FRAME_FLAG_CORRUPT) != 0) {
     damaged(AVERROR_INVALIDDATA);

@@ -2,7 +2,9 @@
 // The frames of a video file, one at a time.
 #include <filesystem>
 #include <memory>
+#include <span>
 #include <string>
+#include <string_view>
 
 #include "media/input_file.hpp"
 #include "media/libav.hpp"
@@ -31,7 +33,11 @@ struct ReleaseFrame {
 /// as video_facts.
 class VideoStream {
  public:
+  enum class Contents { video, image };
+
   VideoStream(const std::filesystem::path& file, const std::string& where);
+  /// contents: image, of the formats of decode_with_libav(), whose first frame is the image.
+  VideoStream(InputFile file, Contents contents);
 
   /// The next frame in the order in which they are shown, valid until the next call; null at the
   /// end. All frames have the same size and format.
@@ -42,10 +48,15 @@ class VideoStream {
   /// How frames are turned before they are shown, 1…8 as in EXIF (orientation.hpp).
   int orientation() const { return orientation_; }
   const std::string& name() const { return file_.name; }
+  const InputFile& file() const { return file_; }
+  Contents contents() const { return contents_; }
 
  private:
   static int read(void* self, std::uint8_t* buffer, int size);
   static std::int64_t seek(void* self, std::int64_t offset, int whence);
+  // FFmpeg's names of the demuxers and decoders for these contents.
+  std::span<const std::string_view> allowed_containers() const;
+  std::span<const std::string_view> allowed_decoders() const;
   void open_container();
   void open_decoder();
   int find_orientation() const;
@@ -55,6 +66,7 @@ class VideoStream {
 
   const Libav& av_ = libav();
   InputFile file_;
+  Contents contents_;
   std::int64_t position_ = 0;
   int read_error_ = 0;  // errno
   std::unique_ptr<AVIOContext, detail::ReleaseIo> io_;

@@ -39,6 +39,7 @@ struct Patch {
   std::int64_t frames = 1;
   std::int64_t rows = 2;
   std::int64_t columns = 2;
+  bool operator==(const Patch&) const = default;
 };
 Tensor patchify(const Tensor& latents, const Patch& patch, DType dtype);
 

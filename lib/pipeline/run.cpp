@@ -96,8 +96,7 @@ void JobRun::find_devices() {
 }
 
 void JobRun::plan() {
-  comm::run_on_first_rank(world_,
-                          [&] { Family::open(job_.model)->check_weights(has_videos(job_)); });
+  comm::run_on_first_rank(world_, [&] { check_model(job_); });
   conditions_ = agree_on_conditions(job_, world_, found_);
   planned_ = plan_job(job_, conditions_, check_inputs(world_, job_));
   check_plan_and_order();

@@ -16,7 +16,7 @@ constexpr std::string_view dpm_class = "CogVideoXDPMScheduler";
 SamplerKind sampler_kind_of_class(std::string_view name) {
   if (name == ddim_class) return SamplerKind::ddim;
   if (name == dpm_class) return SamplerKind::dpm;
-  fail(Status::data, "_class_name is \"{}\", expected {} or {}", name, ddim_class, dpm_class);
+  fail(Status::data, "found the class {}, expected {} or {}", name, ddim_class, dpm_class);
 }
 
 SamplerKind sampler_kind_of_option(std::string_view name) {

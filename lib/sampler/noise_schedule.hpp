@@ -11,19 +11,22 @@ namespace reelmesh {
 inline constexpr std::int64_t max_train_timesteps = 1'000'000;
 
 /// The fields of scheduler_config.json that have an effect. (clip_sample, clip_sample_range,
-/// sample_max_value and eta have none in these schedulers.)
+/// sample_max_value and eta have none in these schedulers.) Those that are missing have diffusers'
+/// defaults, which are not the values of released models.
 struct SchedulerConfig {
   double beta_start = 0.00085;
   double beta_end = 0.012;
   std::string beta_schedule = "scaled_linear";  ///< the only one supported
   bool has_trained_betas = false;               ///< trained_betas is not null; must be false
   std::int64_t num_train_timesteps = 1000;
-  std::string prediction_type = "v_prediction";  ///< the only one supported
-  bool rescale_betas_zero_snr = true;
+  std::string prediction_type = "epsilon";  ///< only "v_prediction" is supported
+  bool rescale_betas_zero_snr = false;
   double snr_shift_scale = 3.0;
   bool set_alpha_to_one = true;
-  std::int64_t steps_offset = 0;              ///< only used by "leading"
-  std::string timestep_spacing = "trailing";  ///< or "leading", "linspace"
+  std::int64_t steps_offset = 0;             ///< only used by "leading"
+  std::string timestep_spacing = "leading";  ///< or "trailing", "linspace"
+
+  bool operator==(const SchedulerConfig&) const = default;
 };
 
 /// Throws Error(data) naming the key of scheduler_config.json whose value is not supported.

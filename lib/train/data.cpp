@@ -11,6 +11,7 @@
 #include "comm/group_values.hpp"
 #include "comm/together.hpp"
 #include "job/values.hpp"
+#include "media/image.hpp"
 #include "train/csv.hpp"
 #include "weights/json.hpp"
 
@@ -27,10 +28,16 @@ constexpr std::array<std::string_view, 4> video_keys{"video", "file_name", "path
 constexpr std::array<std::string_view, 3> prompt_keys{"prompt", "text", "caption"};
 constexpr std::array<std::string_view, 3> prompt_lists{"prompts.txt", "prompt.txt", "captions.txt"};
 constexpr const char* video_list = "videos.txt";
-// Of what lib/media reads.
-constexpr std::array<std::string_view, 14> extensions{".mp4", ".mov", ".m4v",  ".mkv", ".webm",
-                                                      ".avi", ".ts",  ".m2ts", ".ogv", ".ogg",
-                                                      ".gif", ".png", ".jpg",  ".jpeg"};
+// Of the videos that lib/media reads.
+constexpr std::array<std::string_view, 11> video_extensions{
+    ".mp4", ".mov", ".m4v", ".mkv", ".webm", ".avi", ".ts", ".m2ts", ".ogv", ".ogg", ".gif"};
+
+/// Of the files that may be samples.
+std::vector<std::string_view> extensions() {
+  std::vector<std::string_view> all(video_extensions.begin(), video_extensions.end());
+  all.insert(all.end(), media::image_extensions.begin(), media::image_extensions.end());
+  return all;
+}
 
 std::string_view trimmed(std::string_view text) {
   constexpr std::string_view spaces = " \t\n\r";
@@ -198,12 +205,13 @@ std::vector<DataSample> read_pairs(const path& folder) {
     path video, prompt;
   };
   std::map<std::string, Pair> pairs;  // by name without extension
+  const std::vector<std::string_view> known = extensions();
   for (const auto& entry : std::filesystem::directory_iterator(folder)) {
     const path name = entry.path().filename();
     const std::string extension = lower_case(name.extension().string());
     const bool is_prompt = extension == ".txt";
     if (name.string().starts_with('.') || entry.is_directory() ||
-        (!is_prompt && std::ranges::find(extensions, extension) == extensions.end())) {
+        (!is_prompt && std::ranges::find(known, extension) == known.end())) {
       continue;
     }
     Pair& pair = pairs[name.stem().string()];
@@ -223,7 +231,7 @@ std::vector<DataSample> read_pairs(const path& folder) {
             (folder / pair.video).string(), name);
     const path prompt = folder / pair.prompt;
     require(!pair.video.empty(), Status::data, "{}: found no video {} with one of {}",
-            prompt.string(), name, in_words(extensions));
+            prompt.string(), name, fmt::join(known, ", "));
     samples.push_back(make_sample(folder, pair.video.string(), read_list(prompt), prompt.string()));
   }
   return samples;

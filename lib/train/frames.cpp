@@ -26,7 +26,7 @@ bool is_image(const std::filesystem::path& file) {
   std::string extension = file.extension().string();
   std::ranges::transform(extension, extension.begin(),
                          [](char c) { return static_cast<char>(std::tolower(c)); });
-  return extension == ".png" || extension == ".jpg" || extension == ".jpeg";
+  return std::ranges::find(media::image_extensions, extension) != media::image_extensions.end();
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "base/clones.hpp"
+#include "base/log.hpp"
 #include "layout/relayout.hpp"
 #include "models/common/random_weights.hpp"
 #include "ops/exact_sum.hpp"
@@ -113,12 +114,13 @@ void Parameters::draw() {
 
 void Parameters::read(const std::vector<LoraTarget>& targets) {
   const Lora lora = Lora::open(settings_.lora.init);
+  if (const std::string text = lora.left_out(); !text.empty()) log::warning("{}", text);
   const std::string where = lora.path().string();
   require(lora.modules().size() == targets.size(), Status::data,
           "{}: found a LoRA of {} modules, expected {}: those that lora.targets names", where,
           lora.modules().size(), targets.size());
   for (std::size_t i = 0; i < targets.size(); ++i) {
-    const auto found = lora.modules().find(targets[i].module);
+    const auto found = lora.modules().find(lora.key_of(targets[i].module));
     require(found != lora.modules().end(), Status::data,
             "{}: found no module '{}', which lora.targets names", where, targets[i].module);
     const LoraModule& module = found->second;

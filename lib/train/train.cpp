@@ -141,7 +141,7 @@ void Training::plan() {
   comm::run_collectively(found_.launched, [&] { buckets = checked_buckets(job_); });
   std::vector<VideoSize> sizes;
   for (const Bucket& bucket : buckets) sizes.push_back(bucket.size);
-  comm::run_on_first_rank(found_.launched, [&] { Family::open(job_.model)->check_weights(true); });
+  comm::run_on_first_rank(found_.launched, [&] { check_model(job_); });
   const DataSettings& data = settings_.data;
   const auto usable = [&](const DataList& list) {
     return check_data(found_.launched, read_data_together(found_.launched, data, list), sizes, data,

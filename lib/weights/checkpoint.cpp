@@ -21,6 +21,18 @@ bool is_there(const fs::path& path) {
   return fs::exists(path, error);
 }
 
+/// "fp16" for "model.fp16.safetensors", whose stem is "model"; empty for names of other forms.
+std::string variant_of(const std::string& file, std::string_view stem) {
+  constexpr std::string_view end = ".safetensors";
+  if (!file.starts_with(std::string(stem) + ".") || !file.ends_with(end)) return {};
+  const std::string middle = file.substr(stem.size() + 1, file.size() - stem.size() - 1);
+  if (middle.size() <= end.size()) return {};
+  const std::string variant = middle.substr(0, middle.size() - end.size());
+  const bool is_word =
+      variant.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789_") == std::string::npos;
+  return is_word ? variant : std::string();
+}
+
 /// Fails because the folder has neither the file nor the index; names what it has instead.
 [[noreturn]] void fail_without_weights(const fs::path& folder, std::string_view stem) {
   std::error_code error;
@@ -45,7 +57,10 @@ bool is_there(const fs::path& path) {
   std::sort(pickles.begin(), pickles.end());
   std::sort(others.begin(), others.end());
   std::string hint;
-  if (!others.empty()) {
+  const std::string of_variant = others.empty() ? "" : variant_of(others.front(), stem);
+  if (!of_variant.empty()) {
+    hint = fmt::format(" (there is {}: give --model.variant {})", others.front(), of_variant);
+  } else if (!others.empty()) {
     hint = fmt::format(" (there is {})", others.front());
   } else if (!pickles.empty()) {
     hint = fmt::format(
@@ -103,19 +118,29 @@ struct Checkpoint::GivenValues {
   }
 };
 
-Checkpoint Checkpoint::open(const fs::path& folder, std::string_view stem) {
+WeightFiles weight_files(const fs::path& folder, std::string_view stem, std::string_view variant) {
+  const std::string middle = variant.empty() ? "" : fmt::format(".{}", variant);
+  const fs::path index = folder / fmt::format("{}.safetensors.index{}.json", stem, middle);
+  const fs::path single = folder / fmt::format("{}{}.safetensors", stem, middle);
+  if (is_there(index)) return {index, true};
+  if (is_there(single)) return {single, false};
+  return {};
+}
+
+Checkpoint Checkpoint::open(const fs::path& folder, std::string_view stem,
+                            std::string_view variant) {
   Contents contents;
   contents.folder = folder;
-  const fs::path single = folder / fmt::format("{}.safetensors", stem);
-  const fs::path index = folder / fmt::format("{}.safetensors.index.json", stem);
-  if (is_there(index)) {
-    contents.open_index(index);
-  } else if (is_there(single)) {
-    contents.add_file(single);
-    contents.tensors = contents.files.at(single).tensors();
+  WeightFiles found = weight_files(folder, stem, variant);
+  if (found.path.empty()) found = weight_files(folder, stem);  // as diffusers
+  if (found.path.empty()) fail_without_weights(folder, stem);
+  if (found.is_index) {
+    contents.open_index(found.path);
   } else {
-    fail_without_weights(folder, stem);
+    contents.add_file(found.path);
+    contents.tensors = contents.files.at(found.path).tensors();
   }
+  contents.remove_prefix();
   return Checkpoint(std::make_shared<const Contents>(std::move(contents)));
 }
 
@@ -149,6 +174,25 @@ Checkpoint Checkpoint::with_values(Values values) const {
   out.given_ = std::make_shared<GivenValues>();
   out.given_->values = std::move(values);
   return out;
+}
+
+// Of wrappers of modules in PyTorch, and of programs that store a whole pipeline in one file.
+void Checkpoint::Contents::remove_prefix() {
+  constexpr std::array<std::string_view, 5> prefixes{"module.", "_orig_mod.", "diffusion_model.",
+                                                     "model.", "transformer."};
+  for (bool again = !tensors.empty(); again;) {
+    again = false;
+    for (const std::string_view known : prefixes) {
+      const bool shared = std::ranges::all_of(
+          tensors, [&](const auto& tensor) { return tensor.first.starts_with(known); });
+      if (!shared) continue;
+      TensorInfos shorter;
+      for (auto& [name, info] : tensors) shorter.emplace(name.substr(known.size()), info);
+      tensors = std::move(shorter);
+      prefix += known;
+      again = true;
+    }
+  }
 }
 
 void Checkpoint::Contents::add_file(const fs::path& path) {
@@ -232,7 +276,7 @@ Tensor Checkpoint::load(const std::string& name, const Shape& expected, DType dt
   if (changes_ != nullptr && changes_->find(held_as) != nullptr) {
     return load_rows(name, expected, 0, expected.at(0), dtype);
   }
-  return tensor_file(info).load(held_as, dtype).reshape(expected).on(device_);
+  return tensor_file(info).load(contents_->prefix + held_as, dtype).reshape(expected).on(device_);
 }
 
 Tensor Checkpoint::load_rows(const std::string& name, const Shape& expected, std::int64_t begin,
@@ -271,7 +315,8 @@ void Checkpoint::read_rows(const std::string& name, const Shape& expected, std::
   const std::int64_t row = numel(one);
   const LoraChanges::Terms* terms = changes_ == nullptr ? nullptr : changes_->find(held_as);
   if (terms == nullptr) {
-    tensor_file(info).read(held_as, begin * row, count, row, dtype, into, stride);
+    tensor_file(info).read(contents_->prefix + held_as, begin * row, count, row, dtype, into,
+                           stride);
     return;
   }
   // At most so many elements of the tensor, and of B, at once, as lora_memory() counts.
@@ -287,7 +332,8 @@ void Checkpoint::read_rows(const std::string& name, const Shape& expected, std::
     if (!in_place) wide.resize(static_cast<std::size_t>(n * row));
     float* values = in_place ? reinterpret_cast<float*>(target) : wide.data();
     const std::int64_t apart = in_place ? stride : row;
-    tensor_file(info).read(held_as, (begin + r) * row, n, row, DType::float32, values, apart);
+    tensor_file(info).read(contents_->prefix + held_as, (begin + r) * row, n, row, DType::float32,
+                           values, apart);
     changes_->add(*terms, begin + r, n, values, apart);
     if (in_place) continue;
     for (std::int64_t i = 0; i < n; ++i) {

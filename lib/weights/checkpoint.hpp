@@ -31,6 +31,15 @@ struct Difference {
   bool empty() const { return missing.empty() && unexpected.empty() && wrong_shapes.empty(); }
 };
 
+/// The file that holds the weights of a part, or the index that names their files.
+struct WeightFiles {
+  std::filesystem::path path;  ///< empty: there is none
+  bool is_index = false;
+};
+/// Names as of Checkpoint::open.
+WeightFiles weight_files(const std::filesystem::path& folder, std::string_view stem,
+                         std::string_view variant = {});
+
 /// The tensors of one part of a model: a folder with one safetensors file, or with several and an
 /// index. Opening reads the headers only. Callers use the current names of diffusers and
 /// transformers; tensors under older names are found too (see names.hpp). Shapes are compared
@@ -39,10 +48,13 @@ struct Difference {
 class Checkpoint {
  public:
   /// `stem` is "diffusion_pytorch_model" or "model". If <stem>.safetensors.index.json exists, its
-  /// weight_map tells which file holds which tensor; otherwise <stem>.safetensors holds all. Throws
+  /// weight_map tells which file holds which tensor; otherwise <stem>.safetensors holds all. With a
+  /// variant ("fp16") <stem>.safetensors.index.<variant>.json or <stem>.<variant>.safetensors comes
+  /// first. Throws
   /// Error(no_input) if a file is missing, Error(data) if one is damaged, the index names a file
   /// outside the folder, or a tensor is not in the file that the index names.
-  static Checkpoint open(const std::filesystem::path& folder, std::string_view stem);
+  static Checkpoint open(const std::filesystem::path& folder, std::string_view stem,
+                         std::string_view variant = {});
 
   /// One whose tensors have the shapes that they are asked for, and no values: for a dry run
   /// (tensor/ledger.hpp), and to find out what a model needs. Their names and shapes are added to
@@ -67,7 +79,7 @@ class Checkpoint {
   const LoraChanges* changes() const { return changes_.get(); }
 
   const std::filesystem::path& folder() const { return contents_->folder; }
-  /// All tensors, by the names in the files.
+  /// All tensors, by the names in the files; without a prefix such as "module." that all share.
   const TensorInfos& tensors() const { return contents_->tensors; }
   /// The files that hold the tensors, by their paths.
   const std::map<std::filesystem::path, SafetensorsFile>& files() const { return contents_->files; }
@@ -95,8 +107,10 @@ class Checkpoint {
   struct Contents {
     std::filesystem::path folder;
     std::map<std::filesystem::path, SafetensorsFile> files;
-    TensorInfos tensors;
+    TensorInfos tensors;  ///< without `prefix`
+    std::string prefix;   ///< of all names in the files that those of the model do not have
 
+    void remove_prefix();
     void add_file(const std::filesystem::path& path);
     void open_index(const std::filesystem::path& index);
   };

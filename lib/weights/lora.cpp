@@ -1,9 +1,9 @@
 #include "weights/lora.hpp"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <optional>
+#include <set>
 #include <string_view>
 #include <system_error>
 #include <utility>
@@ -11,6 +11,7 @@
 #include "base/error.hpp"
 #include "weights/json.hpp"
 #include "weights/lora_config.hpp"
+#include "weights/lora_names.hpp"
 
 namespace reelmesh {
 namespace {
@@ -19,58 +20,7 @@ namespace fs = std::filesystem;
 
 constexpr const char* metadata_key = "lora_adapter_metadata";
 constexpr const char* peft_config = "adapter_config.json";
-constexpr std::array<std::string_view, 2> prefixes{"transformer.", "base_model.model."};
-
-enum class Kind { down, up, bias, alpha };
-
-struct Ending {
-  std::string_view text;         ///< of a tensor's name
-  std::string_view replacement;  ///< what of it belongs to the module
-  Kind kind;
-};
-
-// More specific ones first.
-constexpr std::array<Ending, 14> endings{{{".lora_A.weight", "", Kind::down},
-                                          {".lora_B.weight", "", Kind::up},
-                                          {".lora_B.bias", "", Kind::bias},
-                                          {".to_q_lora.down.weight", ".to_q", Kind::down},
-                                          {".to_q_lora.up.weight", ".to_q", Kind::up},
-                                          {".to_k_lora.down.weight", ".to_k", Kind::down},
-                                          {".to_k_lora.up.weight", ".to_k", Kind::up},
-                                          {".to_v_lora.down.weight", ".to_v", Kind::down},
-                                          {".to_v_lora.up.weight", ".to_v", Kind::up},
-                                          {".to_out_lora.down.weight", ".to_out.0", Kind::down},
-                                          {".to_out_lora.up.weight", ".to_out.0", Kind::up},
-                                          {".lora.down.weight", "", Kind::down},
-                                          {".lora.up.weight", "", Kind::up},
-                                          {".alpha", "", Kind::alpha}}};
-
-struct LoraTensor {
-  std::string module;
-  Kind kind;
-};
-
-std::optional<LoraTensor> lora_tensor(const std::string& name) {
-  std::string rest = without_lora_prefix(name);
-  constexpr std::string_view processor = ".processor.";
-  if (const auto at = rest.find(processor); at != std::string::npos) {
-    rest.erase(at, processor.size() - 1);
-  }
-  for (const Ending& ending : endings) {
-    if (!rest.ends_with(ending.text)) continue;
-    rest.resize(rest.size() - ending.text.size());
-    if (rest.empty()) return std::nullopt;
-    return LoraTensor{rest + std::string(ending.replacement), ending.kind};
-  }
-  return std::nullopt;
-}
-
-std::string_view lora_prefix(const std::string& name) {
-  for (const std::string_view prefix : prefixes) {
-    if (name.starts_with(prefix)) return prefix;
-  }
-  return "";
-}
+constexpr std::string_view peft_prefix = "base_model.model.";
 
 bool is_file(const fs::path& path) {
   std::error_code error;
@@ -81,7 +31,8 @@ bool is_file(const fs::path& path) {
 std::optional<fs::path> file_in(const fs::path& path) {
   std::error_code error;
   if (!fs::is_directory(path, error)) return path;
-  for (const char* name : {"pytorch_lora_weights.safetensors", "adapter_model.safetensors"}) {
+  for (const char* name : {"pytorch_lora_weights.safetensors", "adapter_model.safetensors",
+                           "pytorch_lora_weights.bin", "adapter_model.bin"}) {
     if (is_file(path / name)) return path / name;
   }
   return std::nullopt;
@@ -101,10 +52,6 @@ bool may_be_lora(const fs::path& path) {
   return file && is_file(*file);
 }
 
-std::string without_lora_prefix(const std::string& name) {
-  return name.substr(lora_prefix(name).size());
-}
-
 class Lora::Reader {
  public:
   explicit Reader(Lora& lora) : lora_(lora) {}
@@ -112,12 +59,19 @@ class Lora::Reader {
   void read() {
     for (const auto& [name, info] : lora_.file_.tensors()) add(name, info);
     for (auto& [name, module] : lora_.modules_) check_pair(name, module);
+    require(!lora_.modules_.empty() || left_out_.empty(), Status::data,
+            "{}: found a LoRA of text encoders only, expected one of the transformer", where());
     require(
         !lora_.modules_.empty(), Status::data,
         "{}: no tensor of a LoRA{}, expected names such as "
         "'transformer.transformer_blocks.0.attn1.to_q.lora_A.weight'",
         where(),
         lora_.others_.empty() ? "" : fmt::format(" (there is '{}')", printable(lora_.others_[0])));
+    const LoraName first = read_lora_name(lora_.modules_.begin()->second.down);
+    lora_.names_ =
+        fmt::format("{} ({}MODULE{})", first.writer, printable(first.prefix), first.ending);
+    lora_.underscored_ = first.underscored;
+    lora_.text_encoder_modules_ = left_out_.size();
     set_factors();
   }
 
@@ -128,45 +82,52 @@ class Lora::Reader {
   }
 
   void add(const std::string& name, const TensorInfo& info) {
-    require(!name.starts_with("text_encoder"), Status::data,
-            "{}: tensor '{}' belongs to a text encoder, expected a LoRA of the transformer only",
-            where(), printable(name));
-    require(name.find("lora_magnitude_vector") == std::string::npos &&
-                name.find("dora_scale") == std::string::npos,
-            Status::data, "{}: tensor '{}' belongs to DoRA, which is not supported", where(),
-            printable(name));
-    const std::optional<LoraTensor> tensor = lora_tensor(name);
-    if (!tensor) {
+    const LoraName known = read_lora_name(name);
+    if (known.role == LoraRole::text_encoder) {
+      left_out_.insert(known.prefix + known.module);
+      return;
+    }
+    if (const OtherAdapter* other = other_adapter(name)) {
+      fail(Status::data, "{}: tensor '{}' is of {}, expected a LoRA: {}", where(), printable(name),
+           other->kind, other->advice);
+    }
+    if (known.role == LoraRole::unknown) {
       lora_.others_.push_back(name);
       return;
     }
     require(loadable(info.dtype).has_value(), Status::data,
             "{}: tensor '{}' holds {}, expected F32, F16 or BF16", where(), printable(name),
             info.dtype);
-    const std::string_view prefix = lora_prefix(name);
-    if (!prefix_) prefix_ = prefix;
-    require(*prefix_ == prefix, Status::data,
+    if (!prefix_) prefix_ = known.prefix;
+    require(*prefix_ == known.prefix, Status::data,
             "{}: tensor '{}' begins with '{}', others with '{}', expected the same for all",
-            where(), printable(name), prefix, *prefix_);
-    LoraModule& module = lora_.modules_[tensor->module];
-    std::string* known = nullptr;
-    switch (tensor->kind) {
-      case Kind::down:
-        known = &module.down;
-        break;
-      case Kind::up:
-        known = &module.up;
-        break;
-      case Kind::bias:
-        known = &module.bias;
-        break;
-      case Kind::alpha:
-        known = &alphas_[tensor->module];
+            where(), printable(name), printable(known.prefix), printable(*prefix_));
+    set(part(known), name);
+  }
+
+  // Where the name of a tensor with this role is kept.
+  std::string& part(const LoraName& known) {
+    LoraModule& module = lora_.modules_[known.module];
+    switch (known.role) {
+      case LoraRole::down:
+        return module.down;
+      case LoraRole::up:
+        return module.up;
+      case LoraRole::bias:
+        return module.bias;
+      case LoraRole::alpha:
+        return alphas_[known.module];
+      case LoraRole::text_encoder:
+      case LoraRole::unknown:
         break;
     }
-    require(known->empty(), Status::data, "{}: tensors '{}' and '{}' are the same part of a LoRA",
-            where(), printable(*known), printable(name));
-    *known = name;
+    fail(Status::internal, "module {} has no such part", known.module);
+  }
+
+  void set(std::string& part, const std::string& name) const {
+    require(part.empty(), Status::data, "{}: tensors '{}' and '{}' are the same part of a LoRA",
+            where(), printable(part), printable(name));
+    part = name;
   }
 
   void check_pair(const std::string& name, LoraModule& module) {
@@ -196,26 +157,27 @@ class Lora::Reader {
 
   // The config that belongs to the file; none if it has none.
   std::optional<LoraConfig> config() {
-    if (*prefix_ == "base_model.model.") {
-      const fs::path file = lora_.path().parent_path() / peft_config;
-      const bool needed = alphas_.size() < lora_.modules_.size();
-      if (!needed && !is_file(file)) return std::nullopt;
-      require(is_file(file), Status::no_input,
-              "{}: not found, expected beside {}: it holds lora_alpha of a LoRA saved by PEFT, "
-              "which has no tensor alpha for each module",
-              file.string(), lora_.path().filename().string());
-      constexpr std::int64_t max_bytes = std::int64_t{16} << 20;
-      lora_.source_ = peft_config;
-      return LoraConfig::read(Config::parse(read_text(file, max_bytes), file));
+    if (const auto found = lora_.file_.metadata().find(metadata_key);
+        found != lora_.file_.metadata().end()) {
+      const Config metadata =
+          Config::parse(found->second, fmt::format("{}: {}", where(), metadata_key));
+      for (const char* prefix : {"transformer.", ""}) {
+        if (!metadata.has(std::string(prefix) + "r")) continue;  // of other models
+        lora_.source_ = metadata_key;
+        return LoraConfig::read(metadata, prefix);
+      }
     }
-    const auto found = lora_.file_.metadata().find(metadata_key);
-    if (found == lora_.file_.metadata().end()) return std::nullopt;
-    const Config metadata =
-        Config::parse(found->second, fmt::format("{}: {}", where(), metadata_key));
-    const std::string prefix(*prefix_);
-    if (!metadata.has(prefix + "r")) return std::nullopt;  // of other models
-    lora_.source_ = metadata_key;
-    return LoraConfig::read(metadata, prefix);
+    if (prefix_->find(peft_prefix) == std::string::npos) return std::nullopt;
+    const fs::path file = lora_.path().parent_path() / peft_config;
+    const bool needed = alphas_.size() < lora_.modules_.size();
+    if (!needed && !is_file(file)) return std::nullopt;
+    require(is_file(file), Status::no_input,
+            "{}: not found, expected beside {}: it holds lora_alpha of a LoRA saved by PEFT, "
+            "which has no tensor alpha for each module",
+            file.string(), lora_.path().filename().string());
+    constexpr std::int64_t max_bytes = std::int64_t{16} << 20;
+    lora_.source_ = peft_config;
+    return LoraConfig::read(Config::parse(read_text(file, max_bytes), file));
   }
 
   void set_factors() {
@@ -236,13 +198,6 @@ class Lora::Reader {
       }
     } else {
       lora_.source_ = "none given";
-      const auto first = std::ranges::min_element(lora_.modules_, {}, [&](const auto& entry) {
-        return tensor_info(entry.second.up).begin;
-      });
-      const auto alpha = static_cast<double>(first->second.rank);
-      for (auto& [name, module] : lora_.modules_) {
-        module.factor = alpha / static_cast<double>(module.rank);
-      }
     }
   }
 
@@ -258,12 +213,25 @@ class Lora::Reader {
   }
 
   Lora& lora_;
-  std::optional<std::string_view> prefix_;
+  std::optional<std::string> prefix_;
   std::map<std::string, std::string> alphas_;  // of modules: names of tensors
+  std::set<std::string> left_out_;             // modules of text encoders
 };
 
+std::string Lora::key_of(std::string module) const {
+  if (underscored_) std::ranges::replace(module, '.', '_');
+  return module;
+}
+
+std::string Lora::left_out() const {
+  if (text_encoder_modules_ == 0) return "";
+  return fmt::format("{}: {} modules of text encoders are not used, only the {} of the transformer",
+                     path().string(), text_encoder_modules_, modules_.size());
+}
+
 Lora Lora::open(const fs::path& path) {
-  Lora lora(SafetensorsFile::open(needed_file_in(path)));
+  const fs::path file = needed_file_in(path);
+  Lora lora(SafetensorsFile::open(file));
   Reader(lora).read();
   return lora;
 }

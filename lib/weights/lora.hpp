@@ -1,20 +1,11 @@
 #pragma once
 // Files of LoRA (low-rank adaptation): for a module with the weight W [out, in], a matrix A
-// [rank, in] and a matrix B [out, rank] that change it to W + factor · B·A. Names of tensors and
-// factors are as in load_lora_weights of diffusers 0.36 (CogVideoXLoraLoaderMixin) and in PEFT:
-//
-//   transformer.MODULE.lora_A.weight        save_lora_weights of diffusers; alpha and ranks in the
-//                                           metadata of the file (lora_adapter_metadata)
-//   MODULE.lora_A.weight                    save_lora_adapter of diffusers
-//   base_model.model.MODULE.lora_A.weight   PEFT, with adapter_config.json beside the file, or an
-//                                           alpha for each module
-//   transformer.MODULE.lora.down.weight     diffusers before PEFT; also
-//   MODULE.processor.to_q_lora.…
-//
-// and lora_B (up) likewise; MODULE.lora_B.bias changes the bias; MODULE.alpha is a number. If only
-// some modules have one, alpha is the rank in the others. Without metadata and alphas, diffusers
-// uses the rank of the first B in the file as alpha of all modules: the factor is 1 where the rank
-// is the same.
+// [rank, in] and a matrix B [out, rank] that change it to W + factor · B·A. Names of tensors are
+// those of lora_names.hpp. Factors are as in load_lora_weights of diffusers 0.42
+// (CogVideoXLoraLoaderMixin) and in PEFT: alpha and ranks are in the file's metadata
+// (lora_adapter_metadata of diffusers), in adapter_config.json beside a file of PEFT, or alpha is a
+// tensor of the module. Alpha is a module's own rank, so its factor 1, where nothing says otherwise
+// (diffusers since PR 14409; 0.36 took the rank of the first module for all).
 #include <cstdint>
 #include <filesystem>
 #include <map>
@@ -43,13 +34,20 @@ class Lora {
   /// Reads the header, and alphas if there are any. path: the file, or a folder with
   /// pytorch_lora_weights.safetensors or adapter_model.safetensors. Throws Error(no_input) if a
   /// file is missing, Error(data) if it is damaged, a matrix has no counterpart or another rank or
-  /// shape, and for DoRA and LoRAs of text encoders.
+  /// shape, and for other adapters (DoRA, LoHa, LoKr), names of SAT, pickles, and LoRAs of text
+  /// encoders only.
   static Lora open(const std::filesystem::path& path);
 
   const std::filesystem::path& path() const { return file_.path(); }
   const SafetensorsFile& file() const { return file_; }
-  /// By their names without prefixes: "transformer_blocks.0.attn1.to_q".
+  /// By their names without prefixes: "transformer_blocks.0.attn1.to_q", or as key_of() says.
   const std::map<std::string, LoraModule>& modules() const { return modules_; }
+  /// The name that modules() has for a module of a transformer: with '_' for '.' in files of kohya.
+  std::string key_of(std::string module) const;
+  /// How tensors are named, for people: "kohya (lora_unet_MODULE.lora_down.weight)".
+  const std::string& names() const { return names_; }
+  /// What of the file is not used, for people: modules of text encoders. Empty if all is used.
+  std::string left_out() const;
   /// Tensors whose names are not those of a LoRA.
   const std::vector<std::string>& others() const { return others_; }
   /// Where the factors are from, for people: "adapter_config.json", "none given".
@@ -62,13 +60,12 @@ class Lora {
   SafetensorsFile file_;
   std::map<std::string, LoraModule> modules_;
   std::vector<std::string> others_;
-  std::string source_;
+  std::string names_, source_;
+  bool underscored_ = false;
+  std::size_t text_encoder_modules_ = 0;
 };
 
 /// Whether the path is a file, or a folder with a LoRA.
 bool may_be_lora(const std::filesystem::path& path);
-
-/// The name of a module or of a tensor of a LoRA without the prefixes of diffusers and PEFT.
-std::string without_lora_prefix(const std::string& name);
 
 }  // namespace reelmesh

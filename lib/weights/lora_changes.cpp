@@ -7,6 +7,7 @@
 #include "base/error.hpp"
 #include "base/nearest.hpp"
 #include "weights/json.hpp"
+#include "weights/lora_names.hpp"
 
 namespace reelmesh {
 namespace {
@@ -45,6 +46,31 @@ REELMESH_CLONES void add_product(const float* up, const float* panel, std::int64
   }
 }
 
+// Modules with a weight.
+std::vector<std::string> modules_of(const std::vector<std::string>& tensors) {
+  constexpr std::string_view weight = ".weight";
+  std::vector<std::string> modules;
+  for (const std::string& name : tensors) {
+    if (name.ends_with(weight)) modules.push_back(name.substr(0, name.size() - weight.size()));
+  }
+  return modules;
+}
+
+// The transformer's modules by the names that the LoRA has for them.
+std::map<std::string, std::string> whole_names(const Lora& lora,
+                                               const std::vector<std::string>& tensors) {
+  std::map<std::string, std::string> modules;
+  for (const std::string& module : modules_of(tensors)) {
+    const auto [known, added] = modules.emplace(lora.key_of(module), module);
+    const auto used = lora.modules().find(known->first);
+    require(added || known->second == module || used == lora.modules().end(), Status::data,
+            "{}: tensor '{}' fits both '{}' and '{}' of the transformer, expected one of them",
+            lora.path().string(), used == lora.modules().end() ? "" : printable(used->second.down),
+            printable(known->second), printable(module));
+  }
+  return modules;
+}
+
 /// A tensor of a LoRA, and the name that the transformer lacks.
 struct Unfitting {
   std::string tensor, module;
@@ -53,11 +79,7 @@ struct Unfitting {
 [[noreturn]] void fail_unfitting(const Lora& lora, const std::vector<Unfitting>& unfitting,
                                  const std::vector<std::string>& names) {
   constexpr std::size_t shown = 3;
-  constexpr std::string_view weight = ".weight";
-  std::vector<std::string> modules;
-  for (const std::string& name : names) {
-    if (name.ends_with(weight)) modules.push_back(name.substr(0, name.size() - weight.size()));
-  }
+  const std::vector<std::string> modules = modules_of(names);
   std::string text;
   for (std::size_t i = 0; i < std::min(shown, unfitting.size()); ++i) {
     text +=
@@ -88,16 +110,23 @@ void LoraChanges::fit(const LoraFile& file, const Lora& lora, const Find& find,
                       const std::vector<std::string>& names) {
   std::vector<Unfitting> unfitting;
   for (const std::string& other : lora.others()) {
-    unfitting.push_back({other, without_lora_prefix(other)});
+    unfitting.push_back({other, read_lora_name(other).module});
   }
-  for (const auto& [name, module] : lora.modules()) {
+  const std::map<std::string, std::string> whole = whole_names(lora, names);
+  const auto name_of = [&](const std::string& key) {
+    const auto found = whole.find(key);
+    return found == whole.end() ? key : found->second;
+  };
+  for (const auto& [key, module] : lora.modules()) {
+    const std::string name = name_of(key);
     if (find(name + ".weight") == nullptr) unfitting.push_back({module.down, name});
   }
   if (!unfitting.empty()) fail_unfitting(lora, unfitting, names);
   const TensorInfos& tensors = lora.file().tensors();
   const bool changes = file.scale != 0;  // otherwise adding 0 would still change -0
-  for (const auto& [name, module] : lora.modules()) {
-    const auto& [weight, info] = *find(name + ".weight");
+  for (const auto& [key, module] : lora.modules()) {
+    const std::string name = name_of(key);
+    const auto& [held_as, info] = *find(name + ".weight");
     const Shape &down = tensors.at(module.down).shape, &up = tensors.at(module.up).shape;
     // Convolutions are changed like the matrix [out, all inputs of an output].
     Shape expected = without_trailing_ones(info.shape, 2);
@@ -111,7 +140,7 @@ void LoraChanges::fit(const LoraFile& file, const Lora& lora, const Find& find,
             module.rank);
     const auto scale = static_cast<float>(module.factor * file.scale);
     if (changes) {
-      terms_[weight].push_back({&lora, &module, false, scale, numel(down) / module.rank});
+      terms_[held_as].push_back({&lora, &module, false, scale, numel(down) / module.rank});
     }
     if (module.bias.empty()) continue;
     const auto* bias = find(name + ".bias");

@@ -1,10 +1,13 @@
 #include "weights/model_paths.hpp"
 
 #include <algorithm>
+#include <array>
+#include <cstdlib>
 #include <system_error>
 
 #include "base/error.hpp"
 #include "weights/checkpoint.hpp"
+#include "weights/json.hpp"
 
 namespace reelmesh {
 namespace {
@@ -39,9 +42,112 @@ void check_link(const fs::path& path, const fs::path& root, const std::string& h
        fs::read_symlink(path, error).string(), root.string(), hint);
 }
 
+// The cache of the Hugging Face hub; empty if the user has none.
+fs::path hub_cache() {
+  for (const auto& [variable, below] : {std::pair{"HF_HUB_CACHE", ""},
+                                        {"HF_HOME", "hub"},
+                                        {"XDG_CACHE_HOME", "huggingface/hub"},
+                                        {"HOME", ".cache/huggingface/hub"}}) {
+    const char* value = std::getenv(variable);
+    if (value != nullptr && *value != '\0') return fs::path(value) / below;
+  }
+  return {};
+}
+
+/// Whether a path has the form of a model's name on the hub, "ORG/NAME".
+bool is_hub_name(const fs::path& path) {
+  const std::string text = path.string();
+  const std::size_t slash = text.find('/');
+  return slash != std::string::npos && slash > 0 && slash + 1 < text.size() &&
+         text.find('/', slash + 1) == std::string::npos && text[0] != '.' && text[0] != '~';
+}
+
+/// The snapshot in a folder models--ORG--NAME: the one that refs/main names, or the only one. The
+/// folder itself if it has none, or several.
+fs::path snapshot_in(const fs::path& folder) {
+  std::error_code error;
+  const fs::path snapshots = folder / "snapshots", main = folder / "refs" / "main";
+  if (!fs::is_directory(snapshots, error)) return folder;
+  constexpr std::int64_t max_ref_bytes = 1024;
+  if (fs::is_regular_file(main, error)) {
+    try {
+      std::string commit = read_text(main, max_ref_bytes);
+      commit.erase(std::min(commit.find_first_of(" \r\n"), commit.size()));
+      const bool plain = commit.find_first_not_of("0123456789abcdef") == std::string::npos;
+      if (plain && !commit.empty() && fs::is_directory(snapshots / commit, error)) {
+        return snapshots / commit;
+      }
+    } catch (const Error&) {
+      // The folders tell it.
+    }
+  }
+  std::vector<fs::path> found;
+  for (fs::directory_iterator it(snapshots, error), end; !error && it != end; it.increment(error)) {
+    if (it->is_directory(error)) found.push_back(it->path());
+  }
+  return found.size() == 1 ? found.front() : folder;
+}
+
+/// Where the model or the part really is that the user gives as `path`.
+fs::path resolved(const fs::path& path) {
+  std::error_code error;
+  if (fs::exists(path, error)) return snapshot_in(path);
+  const fs::path cache = hub_cache();
+  if (cache.empty() || !is_hub_name(path)) return path;
+  const fs::path folder =
+      cache / fmt::format("models--{}--{}", path.parent_path().string(), path.filename().string());
+  return fs::is_directory(folder, error) ? snapshot_in(folder) : path;
+}
+
+/// What a path is that is no model, and what to do; empty if that is not known.
+std::string what_it_is_instead(const fs::path& path) {
+  std::error_code error;
+  if (!fs::exists(path, error)) {
+    return is_hub_name(path) ? fmt::format(
+                                   "; if it is a model of the Hugging Face hub: "
+                                   "\"hf download {} --local-dir DIR\", and give DIR",
+                                   path.string())
+                             : "";
+  }
+  if (!fs::is_directory(path, error)) {
+    return "; it is a file, expected the folder of a model with model_index.json and a folder for "
+           "each part";
+  }
+  if (fs::is_directory(path / "snapshots", error)) {
+    return "; it is a folder of the hub's cache, which has several snapshots or none: give one of "
+           "snapshots/";
+  }
+  if (fs::exists(path.parent_path() / "model_index.json", error)) {
+    return fmt::format("; it is a part of the model in {}", path.parent_path().string());
+  }
+  bool has_pickles = false;
+  for (fs::directory_iterator it(path, error), end; !error && it != end; it.increment(error)) {
+    has_pickles = has_pickles || it->path().extension() == ".pth";
+  }
+  std::string text;
+  if (fs::exists(path / "config.json", error)) {
+    try {
+      text = class_named_in(Config::read(path / "config.json"));
+    } catch (const Error&) {
+      text.clear();
+    }
+  }
+  if (has_pickles || text.starts_with("STDiT")) {
+    return "; a release of Open-Sora is converted first: tools/convert_open_sora.py --help";
+  }
+  return "";
+}
+
 }  // namespace
 
+const char* weights_stem(ModelPart part) {
+  return part == ModelPart::text_encoder ? "model" : "diffusion_pytorch_model";
+}
+
 void ModelPaths::complete() {
+  for (fs::path* folder : {&root, &transformer, &vae, &text_encoder, &tokenizer, &scheduler}) {
+    if (!folder->empty()) *folder = resolved(*folder);
+  }
   const auto set = [&](fs::path& part, const char* folder) {
     if (part.empty()) part = root / folder;
   };
@@ -71,6 +177,15 @@ void ModelPaths::check_links() const {
   check_part(scheduler, "model.scheduler");
 }
 
+void ModelPaths::check_root() const {
+  std::error_code unreadable;
+  require(fs::is_directory(root, unreadable), Status::no_input, "model.path: folder {} not found{}",
+          root.string(), what_it_is_instead(root));
+  const fs::path index = root / "model_index.json";
+  require(fs::exists(fs::symlink_status(index, unreadable)), Status::no_input, "{}: not found{}",
+          index.string(), what_it_is_instead(root));
+}
+
 void ModelPaths::check() const {
   std::error_code unreadable;  // a folder above may be closed to this user
   const auto need = [&](const std::filesystem::path& folder, const char* option) {
@@ -83,10 +198,39 @@ void ModelPaths::check() const {
   need(text_encoder, "model.text-encoder");
   need(tokenizer, "model.tokenizer");
   need(scheduler, "model.scheduler");
+  if (!variant.empty()) {
+    const bool any = std::ranges::any_of(
+        std::array{ModelPart::transformer, ModelPart::vae, ModelPart::text_encoder},
+        [&](ModelPart part) {
+          return !weight_files(folder(part), weights_stem(part), variant).path.empty();
+        });
+    require(any, Status::no_input,
+            "model.variant: found '{}', but no part of {} has such files, expected "
+            "{}.{}.safetensors in one of them, for example",
+            printable(variant), root.string(), weights_stem(ModelPart::transformer),
+            printable(variant));
+  }
   for (const LoraFile& lora : loras) {
     require(std::filesystem::exists(lora.path, unreadable), Status::no_input,
             "model.lora: {} not found", lora.path.string());
   }
+}
+
+const fs::path& ModelPaths::folder(ModelPart part) const {
+  return part == ModelPart::transformer ? transformer : part == ModelPart::vae ? vae : text_encoder;
+}
+
+NamedClass class_of_part(const ModelPaths& paths, const std::string& part, const Config& config) {
+  const fs::path index = paths.root / "model_index.json";
+  std::error_code error;
+  if (config.file().parent_path() == paths.root / part && fs::exists(index, error)) {
+    const auto parts = read_model_index(index).parts;
+    if (const auto found = parts.find(part); found != parts.end()) {
+      return {printable(found->second.class_name), fmt::format("{}: {}", index.string(), part)};
+    }
+  }
+  const std::string name = class_named_in(config);
+  return {name.empty() ? "(none)" : printable(name), config.file().string()};
 }
 
 std::string ModelPaths::described() const {
@@ -99,12 +243,16 @@ std::string ModelPaths::described() const {
 }
 
 Checkpoint ModelPaths::open_transformer() const {
-  return Checkpoint::open(transformer, "diffusion_pytorch_model").with(loras);
+  return Checkpoint::open(transformer, weights_stem(ModelPart::transformer), variant).with(loras);
 }
 
-Checkpoint ModelPaths::open_vae() const { return Checkpoint::open(vae, "diffusion_pytorch_model"); }
+Checkpoint ModelPaths::open_vae() const {
+  return Checkpoint::open(vae, weights_stem(ModelPart::vae), variant);
+}
 
-Checkpoint ModelPaths::open_text_encoder() const { return Checkpoint::open(text_encoder, "model"); }
+Checkpoint ModelPaths::open_text_encoder() const {
+  return Checkpoint::open(text_encoder, weights_stem(ModelPart::text_encoder), variant);
+}
 
 Checkpoint ModelPaths::open(ModelPart part) const {
   switch (part) {

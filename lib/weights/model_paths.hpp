@@ -4,6 +4,8 @@
 #include <string>
 #include <vector>
 
+#include "weights/config.hpp"
+
 namespace reelmesh {
 
 class Checkpoint;
@@ -17,23 +19,36 @@ struct LoraFile {
 /// The parts of a model that have weights.
 enum class ModelPart { transformer, vae, text_encoder };
 
+/// Of its weight files: "diffusion_pytorch_model", "model".
+const char* weights_stem(ModelPart part);
+
 /// Folders of a model in the layout of the Hugging Face hub: model_index.json and one per part.
 struct ModelPaths {
   std::filesystem::path root;  ///< folder with model_index.json
   // Folders of the parts; root/<part> unless the user gives another.
   std::filesystem::path transformer, vae, text_encoder, tokenizer, scheduler;
+  std::string variant;          ///< of the weight files, as Checkpoint::open; empty: none
   std::vector<LoraFile> loras;  ///< of the transformer; their changes add up
+  bool strict_loras = false;    ///< those with modules that are not used are refused
 
-  /// Sets the folders of parts that are empty to root/<part>.
+  /// Sets the folders of parts that are empty to root/<part>. Folders of the cache of the Hugging
+  /// Face hub (models--ORG--NAME) become those of their snapshot, and so does ORG/NAME if there is
+  /// no such folder, but one of the cache.
   void complete();
-  /// Error(no_input) if a folder or a LoRA is missing, naming the option that sets it.
+  /// Error(no_input) if a folder or a LoRA is missing, naming the option that sets it, or if no
+  /// part has files of the variant.
   void check() const;
+  /// Error(no_input) unless there is a model_index.json, with what the path is instead if that is
+  /// known: a file, the name of a model on the hub, a release of Open-Sora, a part of a model.
+  void check_root() const;
   /// Error(data) if a symbolic link leads out of the checkpoint: model_index.json, the folder of a
   /// part, or an entry of one. A checkpoint is `root` with its parts; a part's folder outside it,
   /// which the user gives, is a checkpoint of its own. The folder of a checkpoint may itself be a
   /// link. In the cache of the Hugging Face hub, links may lead to the blobs/ of the same model.
   /// Links that lead nowhere are left to the functions that open files.
   void check_links() const;
+
+  const std::filesystem::path& folder(ModelPart part) const;
 
   /// For people: "models/x with LoRA ink.safetensors (scale 0.8), orbit.safetensors".
   std::string described() const;
@@ -45,5 +60,16 @@ struct ModelPaths {
   Checkpoint open_text_encoder() const;
   Checkpoint open(ModelPart part) const;
 };
+
+/// The class of a part, and what names it, for messages.
+struct NamedClass {
+  std::string name;   ///< as there, made printable; "(none)" if nothing names it
+  std::string where;  ///< "DIR/model_index.json: scheduler", "DIR/config.json"
+};
+
+/// The class of a part ("scheduler") whose folder has this config: as diffusers, the one that
+/// model_index.json names; if it names none, or if the user gives another folder for the part, the
+/// one in the config. Errors as read_model_index, but none if there is no model_index.json.
+NamedClass class_of_part(const ModelPaths& paths, const std::string& part, const Config& config);
 
 }  // namespace reelmesh

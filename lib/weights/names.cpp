@@ -1,7 +1,13 @@
 #include "weights/names.hpp"
 
+#include <fmt/format.h>
+
+#include <algorithm>
 #include <array>
+#include <map>
 #include <string_view>
+
+#include "weights/json.hpp"
 
 namespace reelmesh {
 namespace {
@@ -47,6 +53,38 @@ std::string current_name(const std::string& name) {
     if (!current.empty()) return current;
   }
   return name;
+}
+
+std::string without_numbers(const std::string& name) {
+  std::string text;
+  for (std::size_t begin = 0; begin <= name.size();) {
+    const std::size_t end = std::min(name.find_first_of("._", begin), name.size());
+    const std::string word = name.substr(begin, end - begin);
+    const bool number = !word.empty() && word.find_first_not_of("0123456789") == std::string::npos;
+    std::string_view before = text;
+    before.remove_suffix(std::min<std::size_t>(before.size(), 1));
+    if (before.ends_with('s')) before.remove_suffix(1);
+    const bool counts = before.ends_with("block") || before.ends_with("layer") ||
+                        before.ends_with("resnet") || before.ends_with("attention");
+    text += (number && counts ? "*" : word) + name.substr(end, 1);
+    begin = end + 1;
+  }
+  return text;
+}
+
+std::string grouped(const std::vector<std::string>& names) {
+  constexpr std::size_t max_groups = 8;
+  std::map<std::string, int> groups;
+  for (const std::string& name : names) ++groups[without_numbers(name)];
+  std::string text;
+  std::size_t shown = 0;
+  for (const auto& [pattern, count] : groups) {
+    if (shown++ == max_groups)
+      return text + fmt::format(" and {} more", groups.size() - max_groups);
+    text += (text.empty() ? "" : ", ") + printable(pattern);
+    if (count > 1) text += fmt::format(" ({})", count);
+  }
+  return text;
 }
 
 }  // namespace reelmesh

@@ -13,4 +13,12 @@ std::vector<std::string> older_names(const std::string& name);
 /// The current name of a tensor that a checkpoint calls `name`; `name` itself if that is current.
 std::string current_name(const std::string& name);
 
+/// A name without the numbers of blocks and layers: "blocks.7.attn1.to_out.0" →
+/// "blocks.*.attn1.to_out.0", also with '_' for '.'.
+std::string without_numbers(const std::string& name);
+
+/// Names for messages, those that are equal without numbers together, with how many there are:
+/// "blocks.*.attn.bias (28), head.bias".
+std::string grouped(const std::vector<std::string>& names);
+
 }  // namespace reelmesh

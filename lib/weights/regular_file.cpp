@@ -3,10 +3,12 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 
 #include "base/error.hpp"
+#include "base/file_kind.hpp"
 #include "base/system.hpp"
 
 namespace reelmesh {
@@ -51,6 +53,11 @@ std::string RegularFile::copy(std::int64_t begin, std::int64_t count) const {
   read_part(begin, count, out.data());
   require_unchanged();
   return out;
+}
+
+std::string RegularFile::what_it_is() const {
+  constexpr auto most = static_cast<std::int64_t>(file_kind_bytes);
+  return reelmesh::what_it_is(copy(0, std::min(size(), most)));
 }
 
 }  // namespace reelmesh

@@ -34,6 +34,8 @@ class RegularFile {
   void read_part(std::int64_t begin, std::int64_t count, void* into) const;
   /// Bytes [begin, begin + count) of the file in its state(). Errors of both.
   std::string copy(std::int64_t begin, std::int64_t count) const;
+  /// For messages: what the file is, if that is known (file_kind.hpp). Errors of both.
+  std::string what_it_is() const;
 
  private:
   std::filesystem::path path_;

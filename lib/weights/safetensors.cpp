@@ -13,21 +13,42 @@ namespace {
 constexpr std::int64_t length_bytes = 8;         // the header's length, little-endian
 constexpr std::int64_t buffer_bytes = 64 << 10;  // stays in the caches; malloc keeps it
 
+// Programs that download files reserve their space first, with zeros, and keep such a file beside
+// it until all is there.
+void require_complete_download(const std::filesystem::path& path) {
+  std::error_code error;
+  for (const char* extension : {".aria2", ".incomplete", ".part", ".crdownload"}) {
+    const std::filesystem::path beside = path.string() + extension;
+    require(!std::filesystem::exists(beside, error), Status::data,
+            "{}: its download is not complete: found {}; finish it, or remove that file",
+            path.string(), beside.filename().string());
+  }
+}
+
 }  // namespace
 
 SafetensorsFile SafetensorsFile::open(const std::filesystem::path& path) {
+  require_complete_download(path);
   SafetensorsFile out;
   out.file_ = RegularFile::open(path);
   use_file(path, out.file_.state());
   const std::int64_t size = out.file_.size();
-  require(size >= length_bytes, Status::data, "{}: {} bytes, too short for a safetensors file",
-          path.string(), size);
+  // The first bytes of a safetensors file, a length, may be those of any other type.
+  const auto other = [&] { return out.file_.what_it_is(); };
+  if (size < length_bytes) {
+    fail(Status::data, "{}: {} bytes, too short for a safetensors file{}", path.string(), size,
+         other());
+  }
   std::uint64_t header_bytes = 0;
   std::memcpy(&header_bytes, out.file_.copy(0, length_bytes).data(), sizeof(header_bytes));
   const std::int64_t limit = std::min(max_header_bytes, size - length_bytes);
-  require(header_bytes <= static_cast<std::uint64_t>(limit), Status::data,
-          "{}: a header of {} bytes, expected at most {} (truncated, or not a safetensors file)",
-          path.string(), header_bytes, limit);
+  if (header_bytes > static_cast<std::uint64_t>(limit)) {
+    const std::string found = other();
+    require(found.empty(), Status::data, "{}: not a safetensors file{}", path.string(), found);
+    fail(Status::data,
+         "{}: a header of {} bytes, expected at most {} (truncated, or not a safetensors file)",
+         path.string(), header_bytes, limit);
+  }
   const std::int64_t data_begin = length_bytes + static_cast<std::int64_t>(header_bytes);
   const std::string header = out.file_.copy(length_bytes, static_cast<std::int64_t>(header_bytes));
   out.tensors_ = parse_header(header, data_begin, size - data_begin, path, &out.metadata_);

@@ -252,8 +252,20 @@ TEST_F(Inspect, AndRunRefuseTheSameClasses) {
          "vae/config.json: the class is AutoencoderKLWan, expected AutoencoderKLCogVideoX");
   change("text_encoder/config.json", "architectures", nlohmann::json::array({"UMT5EncoderModel"}),
          65, "text_encoder/config.json: the class is UMT5EncoderModel, expected T5EncoderModel");
-  change("scheduler/scheduler_config.json", "_class_name", "EulerDiscreteScheduler", 65,
-         "scheduler_config.json: _class_name is \"EulerDiscreteScheduler\", expected ");
+  // The class in model_index.json is the one that diffusers makes.
+  const auto in_index = [](const char* name) { return nlohmann::json::array({"diffusers", name}); };
+  change("scheduler/scheduler_config.json", "_class_name", "EulerDiscreteScheduler", 0, "");
+  change("model_index.json", "scheduler", in_index("EulerDiscreteScheduler"), 65,
+         "model_index.json: scheduler: found the class EulerDiscreteScheduler, expected "
+         "CogVideoXDDIMScheduler or CogVideoXDPMScheduler");
+  change("model_index.json", "transformer", in_index("STDiT3"), 65,
+         "model/transformer/config.json: the class is CogVideoXTransformer3DModel, expected "
+         "STDiT3, as model/model_index.json: transformer says");
+  change("model_index.json", "vae", in_index("AutoencoderKL"), 65, "expected AutoencoderKL, as");
+  change("model_index.json", "text_encoder", in_index("UMT5EncoderModel"), 65,
+         "the class is T5EncoderModel, expected UMT5EncoderModel, as");
+  change("model_index.json", "tokenizer", in_index("GemmaTokenizer"), 65,
+         "model_index.json: tokenizer: found the class GemmaTokenizer, expected T5Tokenizer");
   change("tokenizer/tokenizer_config.json", "extra_ids", 40000, 65, "41000 ids");
   // The encoder of a whole T5 is the same. A config may name no class.
   change("text_encoder/config.json", "architectures",

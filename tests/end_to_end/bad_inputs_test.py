@@ -350,7 +350,7 @@ PARTS = [
     for part in ("transformer", "vae", "text_encoder", "tokenizer", "scheduler")
 ] + [
     row("no `model_index.json`", model_file("model_index.json", None), NO_INPUT,
-        "{DIR}/model/model_index.json: cannot be opened"),
+        "{DIR}/model/model_index.json: not found"),
     row("no weights of the transformer", model_file(TRANSFORMER, None), NO_INPUT,
         "{DIR}/model/transformer: found neither "),
     row("a folder in place of the weights",
@@ -413,9 +413,13 @@ CONFIGS = [
     row("parts that do not match", config("vae", "latent_channels", 8), DATA_ERROR,
         "{DIR}/model: the autoencoder has 8 latent channels, expected 4 as in the transformer"),
     row("a scheduler of another class",
-        config("scheduler", "_class_name", "EulerDiscreteScheduler"), DATA_ERROR,
-        "{DIR}/model/scheduler/scheduler_config.json: _class_name is \"EulerDiscreteScheduler\", "
+        config("index", "scheduler", ["diffusers", "EulerDiscreteScheduler"]), DATA_ERROR,
+        "{DIR}/model/model_index.json: scheduler: found the class EulerDiscreteScheduler, "
         "expected CogVideoXDDIMScheduler or CogVideoXDPMScheduler"),
+    row("another class of a part in the index",
+        config("index", "vae", ["diffusers", "AutoencoderKL"]), DATA_ERROR,
+        "{DIR}/model/vae/config.json: the class is AutoencoderKLCogVideoX, expected AutoencoderKL, "
+        "as {DIR}/model/model_index.json: vae says"),
     row("a scheduler with another prediction",
         config("scheduler", "prediction_type", "epsilon"), DATA_ERROR,
         "{DIR}/model/scheduler/scheduler_config.json: prediction_type is"),
@@ -521,7 +525,7 @@ IMAGES = [
         "prompt.image: {DIR}: not a regular file"),
     row("a text as image", [*FROM_IMAGE, file("image.png", "none"),
                             option("prompt.image", "{DIR}/image.png")], DATA_ERROR,
-        "prompt.image: {DIR}/image.png: not a PNG or JPEG file"),
+        "prompt.image: {DIR}/image.png: not an image that is read, expected PNG, JPEG, WebP"),
     row("an image that ends early",
         [*FROM_IMAGE, file("image.png", first_bytes("exact.png", 0.6)),
          option("prompt.image", "{DIR}/image.png")], DATA_ERROR,

@@ -114,7 +114,6 @@ def jpeg_images():
     yield "jpeg_of_too_many_scans", scans, "too many scans"
     yield "jpeg_damaged", with_bytes(whole, scan + 30, b"\xff\xd0" * 20), "damaged JPEG file"
     yield "jpeg_without_tables", whole[:tables] + whole[frame:], "damaged JPEG file"
-    yield "jpeg_cmyk", saved(picture().convert("CMYK"), "JPEG"), "4 components (CMYK)"
     yield "jpeg_65500_x_65500", of_size(65500, 65500), "65500 x 65500 pixels"
     yield "jpeg_65535_x_65535", of_size(65535, 65535), "damaged JPEG file"
     yield "jpeg_0_x_48", of_size(0, 48), "damaged JPEG file"
@@ -124,11 +123,19 @@ def jpeg_images():
 
 
 def other_images(video):
-    not_read = "not a PNG or JPEG file"
-    yield "gif", saved(picture(), "GIF"), not_read + " (it is a GIF)"
-    yield "webp", saved(picture(), "WEBP"), not_read + " (it is a WebP)"
-    yield "bmp", saved(picture(), "BMP"), not_read + " (it seems to be a BMP)"
-    yield "tiff", saved(picture(), "TIFF"), not_read + " (it is a TIFF)"
+    not_read = "not an image that is read"
+    bad = "damaged or truncated image"
+    for kind, options in (("GIF", {}), ("WEBP", {"lossless": True}), ("BMP", {}), ("TIFF", {}),
+                          ("TIFF", {"compression": "tiff_lzw"})):
+        whole = saved(picture(), kind, **options)
+        name = "_".join([kind.lower(), *options])
+        yield f"{name}_cut", whole[:len(whole) // 2], ""
+        yield f"{name}_start_only", whole[:16], ""
+    frames = saved(picture(), "WEBP", save_all=True, append_images=[picture().rotate(90)])
+    yield "webp_animated", frames, bad
+    yield "photoshop", b"8BPS" + bytes(100), not_read + ", expected PNG, JPEG, WebP, GIF, BMP, TIFF"
+    yield "web_page", b"<!DOCTYPE html><html></html>", "it is a web page"
+    yield "lfs", b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n", "git lfs pull"
     yield "text", b"not an image\n", not_read
     yield "program", pathlib.Path(sys.executable).read_bytes()[:1000], not_read
     yield "video", video, not_read

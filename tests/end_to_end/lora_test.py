@@ -11,6 +11,18 @@ from support import (BACKEND, DATA, ERROR, LONG, PROGRAM, Reference, Scratch, cl
                      flip_bit, main, read_clip, read_header, result_files, run, write_header)
 
 LORAS = DATA.parent / "lora"
+A, B = ".lora_A.weight", ".lora_B.weight"
+DOWN, UP = ".lora_down.weight", ".lora_up.weight"
+# How programs name the tensors of a module: what stands before it, its dots, and what follows.
+FORMS = [("lora_unet_", "_", DOWN, UP, "kohya"), ("lora_unet__", "_", DOWN, UP, "VideoX-Fun"),
+         ("lora_transformer_", "_", DOWN, UP, "kohya"),
+         ("diffusion_model.", ".", A, B, "ComfyUI"), ("diffusion_model.", ".", DOWN, UP, "ComfyUI"),
+         ("model.diffusion_model.", ".", A, B, "ComfyUI"),
+         ("module.", ".", A, B, "diffusers"), ("unet.", ".", A, B, "diffusers"),
+         ("module.transformer.", ".", A, B, "diffusers"),
+         ("base_model.model.", ".", A, B, "PEFT"),
+         ("base_model.model.", ".", ".lora_A.default.weight", ".lora_B.default.weight", "PEFT"),
+         ("", ".", ".lora_A.default.weight", ".lora_B.default.weight", "diffusers")]
 LAYOUTS = [(2, {"parallel.weights": "sharded"}), (2, {"parallel.weights": "host"}),
            (4, {"parallel.mode": "split"})]
 if LONG:
@@ -100,12 +112,53 @@ class LoraTest(Scratch):
         self.assertIn("the model has the hash", outcome.lines(ERROR)[0])
         self.assertEqual(result_files(self.folder / "third"), [])
 
-    def renamed(self, change):
-        """A copy of a LoRA, whose tensors are called as `change` says."""
+    def renamed(self, change, more=()):
+        """A copy of a LoRA, whose tensors are called as `change` says, with more of them."""
         header, data = read_header(LORAS / "down_up.safetensors")
         path = self.folder / "renamed.safetensors"
-        write_header(path, {change(name): entry for name, entry in header.items()}, data)
+        tensors = {change(name): entry for name, entry in header.items()}
+        for name in more:
+            tensors[name] = {"dtype": "F32", "shape": [1], "data_offsets": [len(data), len(data) + 4]}
+            data += bytes(4)
+        write_header(path, tensors, data)
         return path
+
+    def test_names_of_all_programs(self):
+        expected = self.latents(LORAS / "down_up.safetensors:0.7")
+        (self.folder / "adapter_config.json").write_text('{"r": 3, "lora_alpha": 3}')
+        for prefix, dot, down, up, program in FORMS:
+            def change(name):
+                module, part, _ = name.removeprefix("transformer.").rsplit(".", 2)
+                module = module.removesuffix(".lora").replace(".", dot)
+                return prefix + module + (down if part == "down" else up)
+            lora = self.renamed(change)
+            with self.subTest(prefix=prefix, down=down):
+                numpy.testing.assert_array_equal(self.latents(f"{lora}:0.7"), expected)
+                shown = execute([PROGRAM, "inspect", lora])
+                self.assertEqual(shown.status, 0, shown)
+                self.assertIn(f"names: {program} ({prefix}MODULE{down})", shown.output)
+                self.assertIn(f"transformer_blocks{dot}*{dot}attn1{dot}to_q (2)", shown.output)
+
+    def test_text_encoders_are_left_out(self):
+        expected = self.latents(LORAS / "down_up.safetensors")
+        lora = self.renamed(lambda name: name, (
+            "text_encoder.layers.0.q.lora.down.weight", "text_encoder.layers.0.q.lora.up.weight",
+            "text_encoder.layers.1.q.lora.up.weight"))
+        text = "renamed.safetensors: 2 modules of text encoders are not used, only the 8 of"
+        outcome = run(self.options(lora))
+        self.assertEqual(outcome.status, 0, outcome)
+        self.assertEqual(outcome.errors.count(text), 1, outcome)
+        numpy.testing.assert_array_equal(read_clip(self.output)["latents"], expected)
+        self.assertIn(text, execute([PROGRAM, "inspect", lora]).output)
+        self.assertIn(text, self.plan(self.options(lora), "--ranks", 2).errors)
+        strict = self.options(lora, output=self.folder / "strict") | {"model.lora-strict": "yes"}
+        for outcome in (run(strict), self.plan(strict, "--ranks", 2)):
+            self.assertEqual(outcome.status, 65, outcome)
+            self.assertEqual(len(outcome.lines(ERROR)), 1, outcome)
+            self.assertIn(text, outcome.lines(ERROR)[0])
+            self.assertIn("model.lora-strict", outcome.lines(ERROR)[0])
+        self.make(self.options(LORAS / "down_up.safetensors", output=self.folder / "whole") |
+                  {"model.lora-strict": "yes"})
 
     def test_files_that_cannot_be_used(self):
         good = LORAS / "down_up.safetensors"
@@ -114,6 +167,8 @@ class LoraTest(Scratch):
         whole = good.read_bytes()
         cut = self.folder / "cut.safetensors"
         cut.write_bytes(whole[:-10])
+        pickle = self.folder / "mine.bin"
+        pickle.write_bytes(b"PK\3\4 and more")
         cases = [
             (self.folder / "absent.safetensors", 66, ["model.lora", "absent.safetensors"]),
             (self.folder, 66, ["pytorch_lora_weights.safetensors"]),
@@ -125,7 +180,17 @@ class LoraTest(Scratch):
              ["transformer_blocks.0.attn2.to_k.lora.down.weight",
               "nearest: 'transformer_blocks.0.attn1.to_k'", "and 5 more"]),
             (lambda: self.renamed(lambda name: name.replace("transformer.", "text_encoder.")), 65,
-             ["text encoder"]),
+             ["of text encoders only"]),
+            (lambda: self.renamed(lambda name: name.replace(".lora.down.weight", ".lokr_w1")), 65,
+             [".lokr_w1", "LoKr (Kronecker products)", "model.transformer"]),
+            (lambda: self.renamed(lambda name: name.replace(".lora.down.weight", ".hada_w1_a")), 65,
+             [".hada_w1_a", "LoHa (Hadamard products)"]),
+            (lambda: self.renamed(lambda name: name, ["transformer.x.dora_scale"]), 65,
+             ["transformer.x.dora_scale", "DoRA"]),
+            (lambda: self.renamed(lambda name: name.replace(".lora.down.weight", ".matrix_A.0")), 65,
+             [".matrix_A.0", "SAT", "tools/export_sat_lora_weight.py"]),
+            (pickle, 65, ["mine.bin: not a safetensors file (it is a zip archive, as torch.save writes",
+                           "safetensors.torch.save_file"]),
             (f"{good}:nan", 64, ["nan", "a number from"]),
             (f"{good}:1e9", 64, ["1e9"]),
             (f"{good}:", 64, ["a number from"]),

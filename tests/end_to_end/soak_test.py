@@ -218,7 +218,7 @@ class SoakTest(Scratch):
             return None
         self.addCleanup(subprocess.run, ["umount", self.output], capture_output=True)
         outcome = self.run_job(ranks, layout)
-        subprocess.run(["mount", "-o", "remount,size=100m", self.output], check=True)
+        subprocess.run(["mount", "-o", "remount,size=1g", self.output], check=True)
         return outcome
 
     def one_run(self, number, disturbance, ranks, layout, row):

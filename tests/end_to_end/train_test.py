@@ -994,6 +994,7 @@ class UseTest(Training):
         self.check_trained(**more | {"train__steps": 5})
         begun, losses = lora_file(self.output), {}
         for name, start in (("plain", {}), ("changed", {"model__lora": begun}),
+                            ("goes on from kohya's names", {"lora__init": self.as_kohya(begun)}),
                             ("goes on", {"lora__init": begun})):
             self.output = self.folder / name
             self.check_trained(2, **more | start | {
@@ -1001,6 +1002,7 @@ class UseTest(Training):
                 "data__path": self.from_clip(5)})
             losses[name] = values_of(self.output)[0]["loss"][0]
         self.assertEqual(losses["goes on"], loss[5])
+        self.assertEqual(losses["goes on from kohya's names"], loss[5])
         self.assertLess(abs(losses["changed"] / loss[5] - 1), 1e-4)
         self.assertGreater(abs(losses["plain"] / loss[5] - 1), 1e-3)
         for name, values in read_safetensors(begun).items():
@@ -1071,6 +1073,25 @@ class UseTest(Training):
         with open(path, "w", newline="") as file:
             csv.writer(file).writerows([("video", "prompt")] + [
                 (self.clips / name, self.captions[int(name[:3])]) for name in names])
+        return path
+
+    def as_kohya(self, lora):
+        """A LoRA with the names of kohya's scripts, and alphas in tensors."""
+        header, data = read_header(lora)
+        settings = json.loads(header.pop("__metadata__")["lora_adapter_metadata"])
+        tensors = {}
+        for name, entry in header.items():
+            module, part, _ = name.removeprefix("transformer.").rsplit(".", 2)
+            key = "lora_unet_" + module.replace(".", "_")
+            tensors[f"{key}.{'lora_down' if part == 'lora_A' else 'lora_up'}.weight"] = entry
+            if part == "lora_A":
+                alpha = settings["transformer.alpha_pattern"].get(
+                    module, settings["transformer.lora_alpha"])
+                tensors[f"{key}.alpha"] = {"dtype": "F32", "shape": [],
+                                           "data_offsets": [len(data), len(data) + 4]}
+                data += numpy.float32(alpha).tobytes()
+        path = self.folder / "kohya.safetensors"
+        write_header(path, tensors, data)
         return path
 
     def test_what_all_weights_do_not_take(self):

@@ -6,6 +6,7 @@
 
 #include "sampler/cogvideox.hpp"
 #include "support/expect_error.hpp"
+#include "support/released_scheduler.hpp"
 
 namespace reelmesh {
 namespace {
@@ -21,7 +22,8 @@ Clip clip(int index) {
   clip.record.settings.guidance = 7;
   clip.record.settings.fps = 8;
   clip.format = {{64, 96, 16}, 2};
-  clip.sampling.sampler = make_sampler(SamplerKind::ddim, NoiseSchedule({}, clip.steps()));
+  clip.sampling.sampler =
+      make_sampler(SamplerKind::ddim, NoiseSchedule(released_scheduler(), clip.steps()));
   return clip;
 }
 

@@ -6,6 +6,7 @@
 
 #include "plan/denoise.hpp"
 #include "sampler/cogvideox.hpp"
+#include "support/released_scheduler.hpp"
 
 namespace reelmesh {
 namespace {
@@ -138,7 +139,8 @@ TEST(Describe, DescribesClips) {
   EXPECT_EQ(described(planned_job({3, 5}, 1, {})), "2 clips of several sizes, 20 steps");
   Clip from_video = one.kinds[0];
   from_video.record.settings.strength = 0.8;
-  from_video.sampling.sampler = make_sampler(SamplerKind::ddim, NoiseSchedule({}, 20, 4));
+  from_video.sampling.sampler =
+      make_sampler(SamplerKind::ddim, NoiseSchedule(released_scheduler(), 20, 4));
   ClipKinds kinds;
   kinds.add(from_video);
   EXPECT_EQ(describe_clips(one.clips, kinds),

@@ -37,7 +37,8 @@ Plan open_sora(int ranks, std::vector<std::int64_t> limits, const Precision& pre
   machine.ranks = ranks;
   if (limits.size() == 1) limits.assign(std::size_t(ranks), limits.front());
   machine.memory_limits.values = std::move(limits);
-  static const Family& family = test::family_of<OpenSora>(test::opensora_folder({}, {}, t5_xxl()));
+  static const Family& family =
+      test::family_of<OpenSora>(test::opensora_folder({}, test::released_vae(), t5_xxl()));
   const Clip clip = test::dry_clip({16, 32, 32}, 4, 16, 2, 1, tokens);
   return make_plan(test::dry_workload(family, clip, 1, precision), machine, request);
 }

@@ -135,7 +135,7 @@ TEST(Options, AreClassified) {
   using Names = std::set<std::string>;
   EXPECT_EQ(found[Effect::model],
             (Names{"model.path", "model.transformer", "model.vae", "model.text-encoder",
-                   "model.tokenizer", "model.scheduler", "model.lora"}));
+                   "model.tokenizer", "model.scheduler", "model.lora", "model.variant"}));
   EXPECT_EQ(found[Effect::clips],
             (Names{"prompt.text", "prompt.file", "prompt.image", "prompt.video", "prompt.negative",
                    "prompt.clean", "sample.height", "sample.width", "sample.frames", "sample.fps",
@@ -180,11 +180,12 @@ TEST(Options, AreClassified) {
                                                "lora.targets"}));
   for (const std::string& name : found[Effect::no_bits]) {
     const std::string section = name.substr(0, name.find('.'));
-    EXPECT_TRUE((Names{"output", "restart", "parallel", "device", "trace"}).contains(section) ||
-                (Names{"sample.batch", "data.strict", "data.cache", "data.validation",
-                       "train.save-every", "train.validate-every", "train.sample-every",
-                       "train.sample-prompts", "train.sample-steps", "train.sample-guidance"})
-                    .contains(name))
+    EXPECT_TRUE(
+        (Names{"output", "restart", "parallel", "device", "trace"}).contains(section) ||
+        (Names{"model.lora-strict", "sample.batch", "data.strict", "data.cache", "data.validation",
+               "train.save-every", "train.validate-every", "train.sample-every",
+               "train.sample-prompts", "train.sample-steps", "train.sample-guidance"})
+            .contains(name))
         << name;
   }
   for (const Option& option : options()) {

@@ -287,6 +287,8 @@ TEST(OpenSoraVaeConfig, CountsTheReleasedParameters) {
     return sum;
   };
   OpenSoraVaeConfig config;
+  config.image.block_channels = {128, 256, 512, 512};
+  config.image.layers_per_block = 2;
   EXPECT_EQ(parameters(tensors_of<OpenSoraDecoder>(config)), 49'490'199);
   EXPECT_EQ(parameters(tensors_of<OpenSoraEncoder>(config)), 83'653'863 - 49'490'199);
   EXPECT_EQ(tensors_of<OpenSoraDecoder>(config).size(), 140U);

@@ -1,13 +1,16 @@
 // Weights that fail to load in the middle of a model.
 #include <fstream>
+#include <nlohmann/json.hpp>
 
 #include "job/families/cogvideox.hpp"
+#include "models/autoencoder/config.hpp"
 #include "models/cogvideox/folder.hpp"
 #include "models/cogvideox/transformer.hpp"
 #include "models/reference.hpp"
 #include "support/expect_error.hpp"
 #include "support/ranks.hpp"
 #include "support/temp_folder.hpp"
+#include "weights/json.hpp"
 
 namespace reelmesh {
 namespace {
@@ -31,6 +34,43 @@ TEST(Loading, FailsCleanlyWithinABlock) {
         [&] { const CogVideoXTransformer model(weights, reference.transformer, DType::float32); },
         name, "is missing");
   }
+}
+
+// Keys that are missing have the values of the reference's classes: a config in which they are
+// written out is the same. tools/reference/make_config_defaults.py writes the file.
+TEST(Configs, HaveTheDefaultsOfTheReference) {
+  const auto all = nlohmann::json::parse(
+      read_text(fs::path(REELMESH_TEST_DATA) / "config_defaults.json", max_config_bytes));
+  const auto compare = [&](const char* class_name, const nlohmann::json& needed, auto read) {
+    nlohmann::json written = all.at(class_name);
+    EXPECT_GE(written.size(), 10U);
+    written.update(needed);
+    const auto given = [&](const nlohmann::json& keys) {
+      return read(Config::parse(keys.dump(), "config.json"));
+    };
+    EXPECT_TRUE(given(needed) == given(written)) << class_name;
+    // The comparison sees each key that is read: another value is another config, or is refused.
+    int seen = 0;
+    for (const auto& [key, value] : written.items()) {
+      if (!value.is_number() || needed.contains(key)) continue;
+      nlohmann::json changed = written;
+      changed[key] = value.is_number_float() ? nlohmann::json(value.template get<double>() / 2)
+                                             : nlohmann::json(2 * value.template get<int>() + 2);
+      try {
+        seen += given(changed) == given(written) ? 0 : 1;
+      } catch (const Error&) {
+        ++seen;
+      }
+    }
+    EXPECT_GE(seen, 4) << class_name;
+  };
+  compare("CogVideoXTransformer3DModel", nlohmann::json::object(), CogVideoXConfig::read);
+  compare("AutoencoderKLCogVideoX", nlohmann::json::object(), CogVideoXVaeConfig::read);
+  compare("AutoencoderKL", nlohmann::json::object(), ImageAutoencoderConfig::read);
+  compare("CogVideoXDDIMScheduler", nlohmann::json::object(), read_scheduler);
+  compare("CogVideoXDPMScheduler", nlohmann::json::object(), read_scheduler);
+  // The default, relu, is that of the first T5, which is refused.
+  compare("T5Config", {{"feed_forward_proj", "gated-gelu"}}, T5Config::read);
 }
 
 TEST(Configs, RefuseNumbersThatGiveNoPictures) {

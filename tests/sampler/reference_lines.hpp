@@ -10,6 +10,8 @@
 #include <string>
 #include <vector>
 
+#include "support/released_scheduler.hpp"
+
 namespace reelmesh {
 
 inline std::vector<std::string> reference_lines(const std::string& name) {

@@ -38,7 +38,7 @@ TEST(Sampler, TakesTheStepsOfTheReferenceToTheBit) {
     std::string kind;
     int steps = 0;
     int calls = 0;
-    SchedulerConfig config;
+    SchedulerConfig config = released_scheduler();
     in >> kind >> steps >> config.timestep_spacing >> config.snr_shift_scale >>
         config.rescale_betas_zero_snr >> config.set_alpha_to_one >> calls;
     ASSERT_TRUE(in);
@@ -70,7 +70,7 @@ TEST(Sampler, BeginsFromVideosLikeTheReference) {
     std::string kind, type;
     int steps = 0, calls = 0;
     double strength = 0, first = 0;
-    SchedulerConfig config;
+    SchedulerConfig config = released_scheduler();
     in >> kind >> steps >> config.timestep_spacing >> config.snr_shift_scale >>
         config.rescale_betas_zero_snr >> config.set_alpha_to_one >> type >> strength >> calls >>
         first;
@@ -108,11 +108,11 @@ TEST(NoiseSchedule, LeavesOutTheStepsThatStrengthDoesNotCompute) {
   EXPECT_EQ(skipped_steps(50, 1), 0);
   EXPECT_EQ(skipped_steps(7, 0.29), 5);     // 2.03 steps
   EXPECT_EQ(skipped_steps(50, 0.019), 50);  // none is left
-  EXPECT_THROW(NoiseSchedule({}, 4, 4), Error);
+  EXPECT_THROW(NoiseSchedule(released_scheduler(), 4, 4), Error);
 }
 
 TEST(Sampler, DrawsAsOftenAsTheReference) {
-  const NoiseSchedule schedule({}, 50);
+  const NoiseSchedule schedule(released_scheduler(), 50);
   int drawn = 0;
   int promised = 0;
   Tensor x = filled({3}, 1.0F);
@@ -133,7 +133,7 @@ TEST(Sampler, DrawsAsOftenAsTheReference) {
 }
 
 TEST(Sampler, RestartsForTheNextClip) {
-  const DpmSampler sampler(NoiseSchedule({}, 4));
+  const DpmSampler sampler(NoiseSchedule(released_scheduler(), 4));
   const auto run = [&](std::vector<Tensor>& history) {
     TorchGenerator generator(1);
     Tensor x = draw(generator);
@@ -150,7 +150,7 @@ TEST(Sampler, RestartsForTheNextClip) {
 }
 
 TEST(Sampler, RefusesStepsOutOfOrderAndTensorsThatDiffer) {
-  const DpmSampler sampler(NoiseSchedule({}, 4));
+  const DpmSampler sampler(NoiseSchedule(released_scheduler(), 4));
   Tensor x = filled({3}, 0);
   std::vector<Tensor> history;
   const auto none = [](std::span<float>) {};
@@ -159,7 +159,7 @@ TEST(Sampler, RefusesStepsOutOfOrderAndTensorsThatDiffer) {
 }
 
 TEST(Sampler, WorksOnAnEmptyBox) {
-  const DpmSampler sampler(NoiseSchedule({}, 4));
+  const DpmSampler sampler(NoiseSchedule(released_scheduler(), 4));
   Tensor x = Tensor::empty({2, 0, 3}, DType::float32);
   std::vector<Tensor> history;
   for (int i = 0; i < 4; ++i) {
@@ -225,7 +225,7 @@ TEST(Sampler, GivesABoxTheBitsOfTheWhole) {
         fill_noise(from, global, offset, extent, box.data<float>());
         return box;
       };
-      const auto sampler = make_sampler(kind, NoiseSchedule({}, steps));
+      const auto sampler = make_sampler(kind, NoiseSchedule(released_scheduler(), steps));
       Tensor x = drawn(generator);
       std::vector<Tensor> history;
       for (int step = 0; step < sampler->calls(); ++step) {

@@ -7,6 +7,7 @@
 #include "job/families/cogvideox.hpp"
 #include "job/families/opensora.hpp"
 #include "models/cogvideox/decoder.hpp"
+#include "support/released_scheduler.hpp"
 
 namespace reelmesh::test {
 
@@ -20,8 +21,16 @@ inline CogVideoXFolder cogvideox_folder(const CogVideoXConfig& transformer,
   return folder;
 }
 
+/// Stable Diffusion's autoencoder, which release 1.0 uses.
+inline OpenSoraVaeConfig released_vae() {
+  OpenSoraVaeConfig vae;
+  vae.image.block_channels = {128, 256, 512, 512};
+  vae.image.layers_per_block = 2;
+  return vae;
+}
+
 inline OpenSoraFolder opensora_folder(const STDiTConfig& transformer,
-                                      const OpenSoraVaeConfig& vae = {},
+                                      const OpenSoraVaeConfig& vae = released_vae(),
                                       const T5Config& text_encoder = {}) {
   OpenSoraFolder folder;
   folder.transformer = transformer;
@@ -43,7 +52,7 @@ inline Clip dry_clip(const Shape& latents, std::int64_t latent_channels, std::in
   clip.format.branches = branches;
   clip.video = {frames, 8 * latents[1], 8 * latents[2]};
   clip.texts.resize(std::size_t(texts), std::vector<std::int32_t>(std::size_t(tokens)));
-  clip.sampling.sampler = make_sampler(SamplerKind::ddim, NoiseSchedule({}, 1));
+  clip.sampling.sampler = make_sampler(SamplerKind::ddim, NoiseSchedule(released_scheduler(), 1));
   return clip;
 }
 

@@ -3,8 +3,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <fstream>
+#include <map>
 
 #include "raw_file.hpp"
 #include "support/data_folder.hpp"
@@ -212,6 +214,177 @@ TEST_F(SmallLora, TakesAlphaFromTensors) {
   EXPECT_EQ(whole(changed, "blocks.0.attn1.to_q.weight").data<float>()[0], 1 + 0.5F * 7);
 }
 
+TEST_F(SmallLora, TakesTheRankOfEachModuleAsItsAlphaWhereNoneIsGiven) {
+  const Lora found = Lora::open(lora({{q + "lora_A.weight", {2, 2}},
+                                      {q + "lora_B.weight", {3, 2}},
+                                      {"transformer.proj.lora_A.weight", {1, 2, 1, 2}},
+                                      {"transformer.proj.lora_B.weight", {3, 1, 1, 1}}}));
+  for (const auto& [name, module] : found.modules()) EXPECT_EQ(module.factor, 1) << name;
+  EXPECT_EQ(found.source_of_factors(), "none given");
+}
+
+// How a program names the tensors of a module.
+struct Form {
+  const char* prefix;
+  char dot;  // in names of modules
+  const char *down, *up;
+  const char* shown;  // by Lora::names()
+
+  std::string name(std::string module, const char* ending) const {
+    std::ranges::replace(module, '.', dot);
+    return prefix + module + ending;
+  }
+};
+constexpr const char *a = ".lora_A.weight", *b = ".lora_B.weight";
+constexpr const char *lora_down = ".lora_down.weight", *lora_up = ".lora_up.weight";
+const Form forms[] = {
+    {"", '.', a, b, "diffusers (MODULE.lora_A.weight)"},
+    {"transformer.", '.', ".lora.down.weight", ".lora.up.weight",
+     "diffusers (transformer.MODULE.lora.down.weight)"},
+    {"lora_unet_", '_', lora_down, lora_up, "kohya (lora_unet_MODULE.lora_down.weight)"},
+    {"lora_unet__", '_', lora_down, lora_up, "VideoX-Fun (lora_unet__MODULE.lora_down.weight)"},
+    {"lora_transformer_", '_', lora_down, lora_up,
+     "kohya (lora_transformer_MODULE.lora_down.weight)"},
+    {"lora_transformer__", '_', lora_down, lora_up,
+     "VideoX-Fun (lora_transformer__MODULE.lora_down.weight)"},
+    {"diffusion_model.", '.', a, b, "ComfyUI (diffusion_model.MODULE.lora_A.weight)"},
+    {"diffusion_model.", '.', lora_down, lora_up,
+     "ComfyUI (diffusion_model.MODULE.lora_down.weight)"},
+    {"model.diffusion_model.", '.', a, b, "ComfyUI (model.diffusion_model.MODULE.lora_A.weight)"},
+    {"module.", '.', a, b, "diffusers (module.MODULE.lora_A.weight)"},
+    {"module.transformer.", '.', a, b, "diffusers (module.transformer.MODULE.lora_A.weight)"},
+    {"transformer.module.", '.', a, b, "diffusers (transformer.module.MODULE.lora_A.weight)"},
+    {"unet.", '.', a, b, "diffusers (unet.MODULE.lora_A.weight)"},
+    {"base_model.model.", '.', a, b, "PEFT (base_model.model.MODULE.lora_A.weight)"},
+    {"base_model.model.module.", '.', a, b, "PEFT (base_model.model.module.MODULE.lora_A.weight)"},
+    {"unet.base_model.model.", '.', a, b, "PEFT (unet.base_model.model.MODULE.lora_A.weight)"},
+    {"base_model.model.", '.', ".lora_A.default.weight", ".lora_B.default.weight",
+     "PEFT (base_model.model.MODULE.lora_A.default.weight)"},
+    {"", '.', ".lora_A.default.weight", ".lora_B.default.weight",
+     "diffusers (MODULE.lora_A.default.weight)"}};
+
+TEST_F(SmallLora, ReadsTheNamesOfAllPrograms) {
+  struct Module {
+    const char* name;
+    Shape down, up;
+  };
+  const Module modules[] = {{"blocks.0.attn1.to_q", {2, 2}, {3, 2}},
+                            {"blocks.10.attn1.to_q", {1, 2}, {3, 1}},
+                            {"proj", {4, 2, 1, 2}, {3, 4, 1, 1}}};
+  const auto entries = [&](const Form& form, bool alpha) {
+    std::vector<Entry> list;
+    for (const Module& module : modules) {
+      list.push_back({form.name(module.name, form.down), module.down});
+      list.push_back({form.name(module.name, form.up), module.up});
+      if (alpha) list.push_back({form.name(module.name, ".alpha"), {}});  // it is 1
+    }
+    return list;
+  };
+  const Form plain{"transformer.", '.', a, b, ""};
+  for (const bool alpha : {true, false}) {
+    const Checkpoint expected = with(entries(plain, alpha), 0.3);
+    std::map<std::string, Tensor> values;
+    for (const auto& [name, info] : expected.tensors()) {
+      values.emplace(name, whole(expected, name));
+    }
+    for (const Form& form : forms) {
+      // Without alphas PEFT says it in a file.
+      write_file(folder_ / "adapter_config.json",
+                 R"({"r":2,"lora_alpha":2,"rank_pattern":{"blocks.10.attn1.to_q":1,"proj":4},
+                     "alpha_pattern":{"blocks.10.attn1.to_q":1,"proj":4}})");
+      if (alpha) fs::remove(folder_ / "adapter_config.json");
+      const Checkpoint found = with(entries(form, alpha), 0.3);
+      for (const auto& [name, value] : values) {
+        EXPECT_TRUE(std::ranges::equal(whole(found, name).span<float>(), value.span<float>()))
+            << form.shown << ", " << name;
+      }
+      const Lora& lora = found.changes()->loras().front();
+      EXPECT_EQ(lora.names(), form.shown);
+      EXPECT_EQ(lora.modules().size(), 3U) << form.shown;
+      EXPECT_EQ(lora.modules().count(lora.key_of("blocks.10.attn1.to_q")), 1U) << form.shown;
+    }
+  }
+}
+
+TEST_F(SmallLora, TakesSettingsOfTheTransformerForConvertedNames) {
+  const std::string config = R"({"transformer.r":2,"transformer.lora_alpha":3})";
+  for (const char* prefix : {"diffusion_model.", "module.transformer.", ""}) {
+    EXPECT_EQ(lora_factor(prefix, config), 1.5) << prefix;
+  }
+}
+
+TEST_F(SmallLora, RefusesUnderscoresThatFitTwoModules) {
+  write(folder_ / "base", "diffusion_pytorch_model",
+        {{"blocks.0.q.weight", {3, 2}}, {"blocks.0_q.weight", {3, 2}}, {"k.weight", {3, 2}}});
+  EXPECT_THAT(failure({{"lora_unet_blocks_0_q.lora_down.weight", {2, 2}},
+                       {"lora_unet_blocks_0_q.lora_up.weight", {3, 2}}}),
+              testing::AllOf(HasSubstr("lora_unet_blocks_0_q.lora_down.weight"),
+                             HasSubstr("'blocks.0.q'"), HasSubstr("'blocks.0_q'")));
+  with({{"lora_unet_k.lora_down.weight", {2, 2}}, {"lora_unet_k.lora_up.weight", {3, 2}}});
+}
+
+TEST_F(SmallLora, LeavesOutTextEncoders) {
+  for (const std::string encoder :
+       {"text_encoder.layers.0.", "text_encoder_2.x.", "lora_te_layers_0.", "lora_te1_x."}) {
+    const std::vector<Entry> of_encoder{{encoder + "a.lora_A.weight", {2, 2}},
+                                        {encoder + "a.lora_B.weight", {3, 2}},
+                                        {encoder + "b.lora_down.weight", {2, 2}},
+                                        {encoder + "b.lora_up.weight", {3, 2}},
+                                        {encoder + "b.alpha", {}},
+                                        {encoder + "c.dora_scale", {3}}};
+    expect_error(
+        Status::data, [&] { Lora::open(lora(of_encoder)); }, "of text encoders only");
+    std::vector<Entry> both{{q + "lora_A.weight", {2, 2}}, {q + "lora_B.weight", {3, 2}}};
+    EXPECT_EQ(Lora::open(lora(both)).left_out(), "");
+    both.insert(both.end(), of_encoder.begin(), of_encoder.end());
+    const Checkpoint changed = with(both);
+    EXPECT_EQ(whole(changed, "blocks.0.attn1.to_q.weight").data<float>()[0], 1 + 7);
+    EXPECT_THAT(changed.changes()->loras().front().left_out(),
+                testing::AllOf(HasSubstr("lora.safetensors: 3 modules of text encoders"),
+                               HasSubstr("the 1 of the transformer")));
+  }
+}
+
+TEST_F(SmallLora, RefusesOtherAdapters) {
+  const Entry down{"lora_unet_blocks_0_attn1_to_q.lora_down.weight", {2, 2}},
+      up{"lora_unet_blocks_0_attn1_to_q.lora_up.weight", {3, 2}};
+  const std::string k = "lora_unet_blocks_0_attn1_to_k.";
+  const struct {
+    std::string name;
+    const char *kind, *advice;
+  } table[] = {
+      {k + "hada_w1_a", "LoHa", "model.transformer"},
+      {k + "lokr_w1", "LoKr", "model.transformer"},
+      {k + "lokr_w2_b", "LoKr", "model.transformer"},
+      {k + "dora_scale", "DoRA", "model.transformer"},
+      {"transformer.x.lora_magnitude_vector", "DoRA", "model.transformer"},
+      {"model.diffusion_model.transformer.layers.0.attention.dense.matrix_A.0", "SAT",
+       "tools/export_sat_lora_weight.py"},
+      {"transformer.layers.0.attention.dense.matrix_B.0", "SAT", "export_sat_lora_weight"}};
+  for (const auto& row : table) {
+    const std::string message = failure({down, up, {k + "alpha", {}}, {row.name, {3, 2}}});
+    for (const std::string& text : {std::string("lora.safetensors"), row.name,
+                                    std::string(row.kind), std::string(row.advice)}) {
+      EXPECT_THAT(message, HasSubstr(text));
+    }
+  }
+}
+
+TEST_F(SmallLora, RefusesPickles) {
+  for (const auto& [name, bytes, what] :
+       {std::tuple{"lora.bin", "PK\3\4 and more", "a zip archive, as torch.save writes"},
+        {"lora.pt", "\x80\2}q and more", "a Python pickle, as torch.save writes"}}) {
+    write_file(folder_ / name, bytes);
+    expect_error(
+        Status::data, [&] { Lora::open(folder_ / name); }, name, what, "save_file(torch.load(");
+  }
+  expect_error(
+      Status::no_input, [&] { Lora::open(folder_ / "absent.bin"); }, "absent.bin");
+  fs::rename(folder_ / "lora.bin", folder_ / "pytorch_lora_weights.bin");
+  expect_error(
+      Status::data, [&] { Lora::open(folder_.path()); }, "pytorch_lora_weights.bin", "torch.save");
+}
+
 TEST_F(SmallLora, ChangesNothingAtScaleZero) {
   const Checkpoint changed = with(
       {{q + "lora_A.weight", {1, 2}}, {q + "lora_B.weight", {3, 1}}, {q + "lora_B.bias", {3}}}, 0);
@@ -325,8 +498,9 @@ TEST_F(SmallLora, RefusesFilesThatAreNotWhole) {
        {"norm.weight", "[3]"}},
       {{down, up, {q + "lora.up.weight", {3, 2}}}, {"the same part"}},
       {{down, {"blocks.0.attn1.to_q.lora_B.weight", {3, 2}}}, {"begins with"}},
-      {{down, up, {q + "lora_magnitude_vector", {3}}}, {"lora_magnitude_vector", "DoRA"}},
-      {{down, up, {"text_encoder.x.lora_A.weight", {2, 2}}}, {"text encoder", "transformer only"}},
+      {{{"lora_unet_a_b.lora_down.weight", {2, 2}}, {"lora_unet_a_b.lora_up.weight", {3, 2}}},
+       {"lora_unet_a_b.lora_down.weight", "nearest: "}},
+      {{{"lora_unet_a_b.lora_down.weight", {2, 2}}}, {"without the lora_B"}},
       {{down, up, {q + "alpha", {2}}}, {"alpha", "expected one number"}},
       {{{"transformer.x.weight", {2}}}, {"no tensor of a LoRA", "transformer.x.weight"}},
   };

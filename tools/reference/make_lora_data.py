@@ -4,7 +4,7 @@ and results of diffusers and PEFT with them.
 
 The model is tests/data/cogvideox/sincos, in float32 on the CPU. tests/data/lora/README.md describes
 the files. To run it again:
-    pip install "torch==2.15.*" "diffusers==0.36.*" "transformers<5" "peft==0.21.*" accelerate \\
+    pip install "torch==2.15.*" "diffusers==0.42.*" transformers "peft==0.21.*" accelerate \\
         sentencepiece safetensors
     python tools/reference/make_lora_data.py                      # into tests/data/lora
     python tools/reference/make_lora_data.py --out /tmp/again
@@ -60,7 +60,8 @@ def write_all(out):
         out, draw(transformer, 1, ranks), weight_name="metadata.safetensors",
         transformer_lora_adapter_metadata=settings)
 
-    # As they were saved before: alpha is not known, and ranks differ.
+    # As they were saved before: alpha is not known, and ranks differ. diffusers 0.36 takes
+    # the rank of the first module as alpha of all.
     ranks = {"transformer_blocks.0.attn1.to_out.0": 2, "transformer_blocks.1.attn1.to_k": 4,
              "transformer_blocks.1.ff.net.0.proj": 3, "transformer_blocks.1.norm1.linear": 2,
              "time_embedding.linear_1": 1, "proj_out": 4, "transformer_blocks.0.ff.net.2": 4}

@@ -7,8 +7,8 @@ namespace reelmesh {
 
 /// Stable Diffusion's image autoencoder (diffusers' AutoencoderKL).
 struct ImageAutoencoderConfig {
-  std::vector<std::int64_t> block_channels{128, 256, 512, 512};
-  std::int64_t layers_per_block = 2;
+  std::vector<std::int64_t> block_channels{64};
+  std::int64_t layers_per_block = 1;
   std::int64_t latent_channels = 4;
   std::int64_t in_channels = 3, out_channels = 3;
   std::int64_t groups = 32;
@@ -20,6 +20,7 @@ struct ImageAutoencoderConfig {
 
   /// Throws Error(data) for unsupported configurations.
   static ImageAutoencoderConfig read(const Config& config);
+  bool operator==(const ImageAutoencoderConfig&) const = default;
 };
 
 /// Open-Sora 1.2's temporal autoencoder (VAE_Temporal) of the latents of the image autoencoder.

@@ -10,20 +10,10 @@
 #include "models/common/asked.hpp"
 #include "models/opensora/transformer.hpp"
 #include "models/t5/t5.hpp"
+#include "weights/json.hpp"
 
 namespace reelmesh {
 namespace {
-
-struct PartFiles {
-  const char *folder, *stem;
-};
-
-const PartFiles& part_files(ModelPart part) {
-  static constexpr std::array<PartFiles, 3> facts{{{"transformer", "diffusion_pytorch_model"},
-                                                   {"vae", "diffusion_pytorch_model"},
-                                                   {"text_encoder", "model"}}};
-  return facts.at(static_cast<std::size_t>(part));
-}
 
 using Tensors = ExpectedShapes (*)(const Config&);
 
@@ -86,11 +76,35 @@ const Kind& model_kind(ModelPart part, const Config& config) {
 
 }  // namespace
 
-const char* part_folder(ModelPart part) { return part_files(part).folder; }
-const char* weights_stem(ModelPart part) { return part_files(part).stem; }
+const char* part_folder(ModelPart part) {
+  static constexpr std::array folders{"transformer", "vae", "text_encoder"};
+  return folders.at(static_cast<std::size_t>(part));
+}
 
 std::string model_class(ModelPart part, const Config& config) {
   return model_kind(part, config).class_name;
+}
+
+void check_classes(const ModelPaths& paths) {
+  for (const ModelPart part : model_parts) {
+    const Config config = Config::read(paths.folder(part) / "config.json");
+    const NamedClass named = class_of_part(paths, part_folder(part), config);
+    if (named.where == config.file()) continue;
+    const std::string found = model_class(part, config);
+    require(named.name == found, Status::data, "{}: the class is {}, expected {}, as {} says",
+            config.file().string(), found, named.name, named.where);
+  }
+  const std::filesystem::path index = paths.root / "model_index.json";
+  const auto parts = read_model_index(index).parts;
+  const auto tokenizer = parts.find("tokenizer");
+  if (tokenizer == parts.end() || paths.tokenizer != paths.root / "tokenizer") return;
+  // The last is what transformers 5 names tokenizers of which it knows only tokenizer.json.
+  const std::vector<std::string> known{"T5Tokenizer", "T5TokenizerFast", "PreTrainedTokenizerFast",
+                                       "TokenizersBackend"};
+  const std::string& found = tokenizer->second.class_name;
+  require(std::ranges::find(known, found) != known.end(), Status::data,
+          "{}: tokenizer: found the class {}, expected {}", index.string(), printable(found),
+          fmt::join(known, " or "));
 }
 
 ExpectedShapes expected_tensors(ModelPart part, const Config& config) {

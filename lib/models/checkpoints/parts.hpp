@@ -7,18 +7,22 @@
 
 #include "weights/checkpoint.hpp"
 #include "weights/config.hpp"
+#include "weights/model_paths.hpp"
 
 namespace reelmesh {
 
 inline constexpr std::array model_parts{ModelPart::transformer, ModelPart::vae,
                                         ModelPart::text_encoder};
 
-const char* part_folder(ModelPart part);   ///< e.g. "text_encoder", as in model_index.json
-const char* weights_stem(ModelPart part);  ///< of its weight files, e.g. "model"
+const char* part_folder(ModelPart part);  ///< e.g. "text_encoder", as in model_index.json
 
 /// The class that config.json names, such as "STDiT"; CogVideoX's if it names none. Throws
 /// Error(data) for an unknown class.
 std::string model_class(ModelPart part, const Config& config);
+
+/// Error(data) if a part's config.json names another class than model_index.json, which decides in
+/// diffusers, or if that names a tokenizer that is not T5's.
+void check_classes(const ModelPaths& paths);
 
 /// Names and shapes of all tensors that the part's config.json requires. Throws Error(data) as
 /// model_class and the configurations' read().

@@ -18,6 +18,16 @@ void count(PartSurvey& out, const TensorInfos& tensors) {
   out.files = files.size();
 }
 
+// Tensors that models without a fault have, and that the reference does not read either, or that it
+// computes: positions (Open-Sora), the decoder of a whole T5.
+bool is_known_unread(ModelPart part, const std::string& name) {
+  if (part == ModelPart::text_encoder) {
+    return name.starts_with("decoder.") || name.starts_with("lm_head.");
+  }
+  return part == ModelPart::transformer &&
+         (name == "pos_embed" || name == "pos_embed_temporal" || name == "rope.freqs");
+}
+
 void compare(PartSurvey& out, const Checkpoint& checkpoint, bool from_image) {
   const ExpectedShapes all = expected_tensors(out.part, *out.config);
   const ExpectedShapes needed = from_image ? all : needed_tensors(out.part, *out.config);
@@ -64,6 +74,25 @@ PartSurvey survey(ModelPart part, const std::filesystem::path& folder, bool from
     out.problem = error.what();
   }
   return out;
+}
+
+std::vector<std::string> unused_contents(const ModelPaths& paths, ModelPart part) {
+  std::vector<std::string> found;
+  const Config config = Config::read(paths.folder(part) / "config.json");
+  if (config.has("quantization_config")) {
+    found.push_back(fmt::format(
+        "{}: quantization_config is not followed: the weights are used in the types that they have",
+        config.file().string()));
+  }
+  const Checkpoint checkpoint = paths.open(part);
+  std::vector<std::string> unread = checkpoint.compare(expected_tensors(part, config)).unexpected;
+  std::erase_if(unread, [&](const std::string& name) { return is_known_unread(part, name); });
+  if (!unread.empty()) {
+    found.push_back(fmt::format("{}: {} tensor{} not read: {}", paths.folder(part).string(),
+                                unread.size(), unread.size() == 1 ? " is" : "s are",
+                                grouped(unread)));
+  }
+  return found;
 }
 
 }  // namespace reelmesh

@@ -64,6 +64,7 @@ struct CogVideoXConfig {
   /// Reads transformer/config.json. Throws Error(data) for unsupported configurations (such as
   /// learned positions without rotary ones, which diffusers refuses too).
   static CogVideoXConfig read(const Config& config);
+  bool operator==(const CogVideoXConfig&) const = default;
 };
 
 struct CogVideoXVaeConfig {
@@ -80,6 +81,7 @@ struct CogVideoXVaeConfig {
 
   /// Reads vae/config.json. Throws Error(data) for unsupported configurations.
   static CogVideoXVaeConfig read(const Config& config);
+  bool operator==(const CogVideoXVaeConfig&) const = default;
 };
 
 /// The table of learned positions, [1, token, channel]: text tokens before video tokens. A rank

@@ -1,14 +1,8 @@
 #include "models/cogvideox/folder.hpp"
 
 namespace reelmesh {
-namespace {
 
-struct Scheduler {
-  SchedulerConfig config;
-  SamplerKind sampler;
-};
-
-Scheduler read_scheduler(const Config& config) {
+SchedulerConfig read_scheduler(const Config& config) {
   SchedulerConfig s;
   s.beta_start = config.get_double("beta_start", s.beta_start);
   s.beta_end = config.get_double("beta_end", s.beta_end);
@@ -21,27 +15,27 @@ Scheduler read_scheduler(const Config& config) {
   s.set_alpha_to_one = config.get_bool("set_alpha_to_one", s.set_alpha_to_one);
   s.steps_offset = config.get_int("steps_offset", s.steps_offset, 0, 1000000);
   s.timestep_spacing = config.get_string("timestep_spacing", s.timestep_spacing);
-  try {
-    check(s);
-    return {s, sampler_kind_of_class(config.get_string("_class_name", "(none)"))};
-  } catch (const Error& error) {
-    throw Error(error.status(), config.file().string() + ": " + error.what());
-  }
+  return s;
 }
 
-}  // namespace
-
 CogVideoXFolder CogVideoXFolder::open(const ModelPaths& paths) {
-  paths.check();
   CogVideoXFolder f;
   f.paths = paths;
   f.transformer = CogVideoXConfig::read(Config::read(paths.transformer / "config.json"));
   f.vae = CogVideoXVaeConfig::read(Config::read(paths.vae / "config.json"));
   f.text_encoder = T5Config::read(Config::read(paths.text_encoder / "config.json"));
-  const Scheduler scheduler =
-      read_scheduler(Config::read(paths.scheduler / "scheduler_config.json"));
-  f.scheduler = scheduler.config;
-  f.sampler = scheduler.sampler;
+  const Config scheduler = Config::read(paths.scheduler / "scheduler_config.json");
+  f.scheduler = read_scheduler(scheduler);
+  const NamedClass sampler = class_of_part(paths, "scheduler", scheduler);
+  const auto named = [](const std::string& where, const auto& work) {
+    try {
+      work();
+    } catch (const Error& error) {
+      throw Error(error.status(), where + ": " + error.what());
+    }
+  };
+  named(scheduler.file().string(), [&] { check(f.scheduler); });
+  named(sampler.where, [&] { f.sampler = sampler_kind_of_class(sampler.name); });
 
   const std::string root = paths.root.string();
   require(f.text_encoder.d_model == f.transformer.text_channels, Status::data,

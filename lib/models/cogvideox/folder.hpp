@@ -9,6 +9,10 @@
 
 namespace reelmesh {
 
+/// Reads scheduler_config.json. Error(data) for values of another type or out of range; whether
+/// they are supported is not checked.
+SchedulerConfig read_scheduler(const Config& config);
+
 /// The configuration files of a model, read and checked for consistency; no weights.
 struct CogVideoXFolder {
   /// Names of diffusers' pipelines in model_index.json. What a model can do does not depend on the
@@ -21,7 +25,7 @@ struct CogVideoXFolder {
   CogVideoXVaeConfig vae;
   T5Config text_encoder;
   SchedulerConfig scheduler;
-  SamplerKind sampler = SamplerKind::ddim;
+  SamplerKind sampler = SamplerKind::ddim;  ///< by the class that model_index.json names
 
   /// Throws Error(no_input) for missing folders and files, Error(data) if this is not a CogVideoX
   /// model or its parts do not match.

@@ -3,8 +3,8 @@
 namespace reelmesh {
 namespace {
 
-std::variant<IddpmConfig, RectifiedFlowConfig> read_scheduler(const Config& config) {
-  const std::string name = config.get_string("_class_name", "(none)");
+std::variant<IddpmConfig, RectifiedFlowConfig> read_open_sora_scheduler(const Config& config,
+                                                                        const NamedClass& named) {
   const auto checked = [&](auto scheduler) {
     scheduler.num_sampling_steps =
         config.get_int("num_sampling_steps", scheduler.num_sampling_steps, 1, 1000000);
@@ -16,9 +16,9 @@ std::variant<IddpmConfig, RectifiedFlowConfig> read_scheduler(const Config& conf
     }
     return scheduler;
   };
-  if (name == "IDDPM") return checked(IddpmConfig{});
-  require(name == "RFLOW", Status::data, "{}: _class_name is {}, expected IDDPM or RFLOW",
-          config.file().string(), name);
+  if (named.name == "IDDPM") return checked(IddpmConfig{});
+  require(named.name == "RFLOW", Status::data, "{}: found the class {}, expected IDDPM or RFLOW",
+          named.where, named.name);
   RectifiedFlowConfig flow;
   flow.num_timesteps = config.get_int("num_timesteps", flow.num_timesteps, 1, 1000000);
   flow.use_discrete_timesteps =
@@ -31,13 +31,13 @@ std::variant<IddpmConfig, RectifiedFlowConfig> read_scheduler(const Config& conf
 }  // namespace
 
 OpenSoraFolder OpenSoraFolder::open(const ModelPaths& paths) {
-  paths.check();
   OpenSoraFolder f;
   f.paths = paths;
   f.transformer = STDiTConfig::read(Config::read(paths.transformer / "config.json"));
   f.vae = OpenSoraVaeConfig::read(Config::read(paths.vae / "config.json"));
   f.text_encoder = T5Config::read(Config::read(paths.text_encoder / "config.json"));
-  f.scheduler = read_scheduler(Config::read(paths.scheduler / "scheduler_config.json"));
+  const Config scheduler = Config::read(paths.scheduler / "scheduler_config.json");
+  f.scheduler = read_open_sora_scheduler(scheduler, class_of_part(paths, "scheduler", scheduler));
 
   const std::string root = paths.root.string();
   require(f.text_encoder.d_model == f.transformer.text_channels, Status::data,

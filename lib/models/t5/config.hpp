@@ -19,6 +19,7 @@ struct T5Config {
 
   /// Reads text_encoder/config.json. Throws Error(data) unless it is a T5 with gated gelu (v1.1).
   static T5Config read(const Config& config);
+  bool operator==(const T5Config&) const = default;
 };
 
 /// The part of the encoder that a rank holds: layers [first, last), the embedding, the final norm.

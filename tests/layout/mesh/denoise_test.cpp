@@ -15,6 +15,7 @@
 #include "plan/denoise.hpp"
 #include "support/dry_workloads.hpp"
 #include "support/ranks.hpp"
+#include "support/released_scheduler.hpp"
 
 namespace reelmesh::pipeline {
 namespace {
@@ -33,7 +34,7 @@ Clip random_clip(Dice& dice, const CogVideoXConfig& config, std::uint64_t seed, 
   clip.record.settings.seed = seed;
   clip.record.settings.fps = 8;
   clip.record.settings.steps = steps;
-  clip.sampling = {.sampler = make_sampler(kind, NoiseSchedule({}, steps)),
+  clip.sampling = {.sampler = make_sampler(kind, NoiseSchedule(released_scheduler(), steps)),
                    .guidance = {5, dice.roll(0, 1) == 1, steps, config.out_channels},
                    .noise = {.initial = dtype, .in_step = dtype}};
   const auto tokens =

@@ -5,6 +5,7 @@
 #include "sampler/guidance.hpp"
 #include "sampler/iddpm.hpp"
 #include "sampler/rectified_flow.hpp"
+#include "support/released_scheduler.hpp"
 #include "support/test_device.hpp"
 
 namespace reelmesh::test {
@@ -38,7 +39,7 @@ Tensor run(Device device, int calls, std::int64_t channels, F&& step) {
 TEST_P(SamplerOnGpu, CogVideoXHasTheBitsOfTheHost) {
   for (const SamplerKind kind : {SamplerKind::ddim, SamplerKind::dpm}) {
     const auto sampled = [&](Device device) {
-      const auto sampler = make_sampler(kind, NoiseSchedule({}, 6));
+      const auto sampler = make_sampler(kind, NoiseSchedule(released_scheduler(), 6));
       std::vector<Tensor> history;
       return run(device, 6, latent[1],
                  [&](int i, const Tensor& a, Tensor& b, Tensor& x, const auto& draw) {

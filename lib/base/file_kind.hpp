@@ -1,0 +1,15 @@
+#pragma once
+#include <cstddef>
+#include <string>
+#include <string_view>
+
+namespace reelmesh {
+
+/// Bytes from the beginning of a file that tell what it is.
+inline constexpr std::size_t file_kind_bytes = 512;
+
+/// For messages about a file that is not of the type that was expected: what it is instead, by its
+/// first bytes, and what to do: " (it is a Git LFS pointer: …)". Empty if that is not known.
+std::string what_it_is(std::string_view first_bytes);
+
+}  // namespace reelmesh
