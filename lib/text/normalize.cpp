@@ -21,8 +21,9 @@ void append_change(std::vector<ChangedCharacter>& changed, std::wstring_view fro
                    std::wstring_view to) {
   for (const wchar_t c : to) changed.push_back({c, 0});
   const std::ptrdiff_t more = std::ssize(to) - std::ssize(from);
-  for (std::ptrdiff_t i = 1; i <= more; ++i)
-    changed[changed.size() - static_cast<std::size_t>(i)].change = 1;
+  for (std::size_t i = from.size(); i < to.size(); ++i) {
+    changed[changed.size() - to.size() + i].change = 1;
+  }
   if (more < 0 && !changed.empty()) changed.back().change += more;
 }
 

@@ -19,7 +19,8 @@ namespace reelmesh {
 /// - "pre_tokenizer": WhitespaceSplit, Metaspace, and a Sequence of them
 /// - "post_processor": TemplateProcessing that adds one </s>
 /// - "added_tokens"
-/// Other kinds are refused. "truncation", "padding" and "decoder" do not matter.
+/// Other kinds are refused. "truncation", "padding" and "decoder" do not matter. Tokens that only
+/// tokenizer_config.json names are not known.
 class TokenizerJson : public Vocabulary {
  public:
   /// Throws Error(data), naming the place in the file, if it is damaged or has something else than

@@ -252,6 +252,17 @@ TEST(Unigram, ChoosesTheBestPathAndJoinsUnknownCharacters) {
   EXPECT_THAT(ids(bytes, L"a\u00e4y"), ElementsAre(1, 0)) << "<0x79> is missing";
 }
 
+TEST(Charsmap, RefusesTextsThatWouldGrowWithoutLimit) {
+  const json table = read_json(json_data / "tokenizer.json")["normalizer"]["normalizers"][0];
+  const std::string bytes = *decode_base64(table["precompiled_charsmap"].get<std::string>());
+  const auto with_text = [&](std::size_t size) {
+    return Charsmap(bytes + std::string(size, 'x') + '\0', "a table");
+  };
+  EXPECT_NO_THROW(with_text(1024));
+  test::expect_error(
+      Status::data, [&] { with_text(1025); }, "a table: damaged");
+}
+
 TEST(Base64, IsDecodedOrRefused) {
   EXPECT_EQ(decode_base64(""), "");
   EXPECT_EQ(decode_base64("AP9hYg=="), std::string("\0\xff"
