@@ -16,6 +16,7 @@
 #include "weights/json.hpp"
 #include "weights/lora.hpp"
 #include "weights/names.hpp"
+#include "weights/tokenizer_file.hpp"
 
 namespace reelmesh::app {
 namespace {
@@ -176,8 +177,10 @@ void attempt(Verdict& verdict, Print&& print) {
 }
 
 void print_tokenizer(const ModelPaths& paths) {
-  std::cout << "\ntokenizer: T5Tokenizer\n";
-  line(fmt::format("{} ids", with_separators(Tokenizer::open(paths.tokenizer).vocabulary_size())));
+  const std::string name = tokenizer_class(paths);
+  std::cout << "\ntokenizer: " << (name.empty() ? "T5Tokenizer" : printable(name)) << '\n';
+  line(fmt::format("{} ids, from {}", with_separators(Tokenizer::open(paths).vocabulary_size()),
+                   tokenizer_file(paths).filename().string()));
 }
 
 void print_scheduler(const ModelPaths& paths) {

@@ -34,7 +34,8 @@ SCHEDULERS = {"1.0": dict(num_sampling_steps=100, cfg_scale=7.0),
               "1.2": dict(num_sampling_steps=30, cfg_scale=7.0, use_timestep_transform=True)}
 VAE_NORMALIZATION = dict(shift=[-0.10, 0.34, 0.27, 0.98], scale=[3.85, 2.32, 2.33, 3.06])
 ATTENTION = {"query": "to_q", "key": "to_k", "value": "to_v", "proj_attn": "to_out.0"}
-TOKENIZER_FILES = ("spiece.model", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json")
+TOKENIZER_FILES = ("spiece.model", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json",
+                   "added_tokens.json")
 DTYPES = {"keep": None, "float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
 
 
@@ -209,7 +210,7 @@ def read_options(arguments):
     parser.add_argument("--size", choices=list(SIZES), help="for 1.0: what the transformer was trained for")
     parser.add_argument("--config", help="JSON with fields of the transformer's constructor, for other trainings")
     parser.add_argument("--text-encoder", required=True, help="folder of T5 (config.json, weights)")
-    parser.add_argument("--tokenizer", help="folder with spiece.model; default: that of the text encoder")
+    parser.add_argument("--tokenizer", help="folder with spiece.model or tokenizer.json; default: the text encoder's")
     parser.add_argument("--vae", required=True, help="folder of the VAE (config.json, weights)")
     parser.add_argument("--dtype", choices=list(DTYPES), default="keep", help="of the weights in the result")
     parser.add_argument("--shard-bytes", type=int, default=5_000_000_000, help="limit of a weights file")
@@ -229,8 +230,9 @@ def main(arguments=None):
     try:
         if options.out.exists() and (not options.out.is_dir() or any(options.out.iterdir())):
             raise Refusal(f"{options.out}: exists and is not an empty folder")
-        if not (pathlib.Path(options.tokenizer or options.text_encoder) / "spiece.model").is_file():
-            raise Refusal(f"{options.tokenizer or options.text_encoder}: no spiece.model; give --tokenizer")
+        tokenizer = pathlib.Path(options.tokenizer or options.text_encoder)
+        if not any((tokenizer / name).is_file() for name in ("spiece.model", "tokenizer.json")):
+            raise Refusal(f"{tokenizer}: no spiece.model and no tokenizer.json; give --tokenizer")
         parts = [transformer(options), text_encoder(options),
                  image_vae(options) if options.release == "1.0" else video_vae(options)]
         check_together(options.release, parts)

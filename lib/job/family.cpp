@@ -102,7 +102,7 @@ Family::Open Family::find(const std::filesystem::path& model_index) {
 }
 
 Tokenizer Family::open_tokenizer() const {
-  Tokenizer tokenizer = Tokenizer::open(paths().tokenizer);
+  Tokenizer tokenizer = Tokenizer::open(paths());
   require(tokenizer.vocabulary_size() <= text_encoder().vocab_size, Status::data,
           "{}: found {} ids, expected at most {}, the rows of the embedding in {}",
           paths().tokenizer.string(), tokenizer.vocabulary_size(), text_encoder().vocab_size,

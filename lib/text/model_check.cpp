@@ -124,7 +124,10 @@ class Trie {
   std::vector<int> leaves_;  // below each unit that has been visited
 };
 
+}  // namespace
+
 bool is_sound_table(std::string_view table) {
+  constexpr std::size_t max_text = 1024;  // bytes; the longest in NFKC has 33
   std::uint32_t trie_bytes = 0;
   if (table.empty()) return true;  // no normalisation
   if (table.size() <= sizeof trie_bytes) return false;
@@ -132,10 +135,13 @@ bool is_sound_table(std::string_view table) {
   table.remove_prefix(sizeof trie_bytes);
   if (trie_bytes >= table.size()) return false;
   const std::string_view texts = table.substr(trie_bytes);
-  return texts.back() == '\0' && Trie(table.substr(0, trie_bytes), texts.size()).is_sound();
+  for (std::size_t begin = 0; begin < texts.size();) {
+    const std::size_t end = texts.find('\0', begin);
+    if (end == std::string_view::npos || end - begin > max_text) return false;
+    begin = end + 1;
+  }
+  return Trie(table.substr(0, trie_bytes), texts.size()).is_sound();
 }
-
-}  // namespace
 
 std::string_view damage_of_model(std::string_view model) {
   constexpr std::uint64_t normalizer = 3, denormalizer = 5, table = 2;

@@ -1,19 +1,16 @@
 #pragma once
-// Prompts → token ids, equal to those of T5Tokenizer in transformers.
+// Prompts → token ids, equal to those of the tokenizers of T5 in transformers.
 #include <cstdint>
 #include <filesystem>
-#include <functional>
-#include <map>
 #include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
 
-namespace sentencepiece {
-class SentencePieceProcessor;
-}
-
 namespace reelmesh {
+
+struct ModelPaths;
+class Vocabulary;
 
 /// A tokenized prompt, the input of the text encoder.
 struct Encoded {
@@ -22,21 +19,17 @@ struct Encoded {
   std::string cut;                ///< the words that were cut off; empty if all fit
 };
 
-/// The tokenizer of T5: pieces of a sentencepiece model, with ids 0 <pad>, 1 </s>, 2 <unk>. After
-/// them come the sentinels, in descending order: <extra_id_0> has the highest id. Their number is
-/// extra_ids in tokenizer_config.json, by default 100.
+/// The tokenizer of T5, from spiece.model (SentencepieceVocabulary) or tokenizer.json
+/// (TokenizerJson). Id 0 is <pad>, 1 is </s>.
 class Tokenizer {
  public:
-  /// Reads spiece.model in `folder`, and tokenizer_config.json if it exists. Throws Error(no_input)
-  /// if spiece.model is missing, Error(data) if it is damaged or has other special tokens than T5,
-  /// or if extra_ids is not an integer from 0 to 65536.
-  static Tokenizer open(const std::filesystem::path& folder);
+  /// Reads the tokenizer_file() in `folder`, for a tokenizer of the class `class_name`. Throws
+  /// Error(no_input) if the folder has none, and the errors of the two vocabularies.
+  static Tokenizer open(const std::filesystem::path& folder, const std::string& class_name = "");
+  /// The same for the tokenizer of a model, whose class model_index.json names.
+  static Tokenizer open(const ModelPaths& paths);
 
   /// Accepts any bytes; those that are not UTF-8 become <unk>. `max_length` ≥ 1 includes </s>.
-  ///
-  /// The rules are those of the slow T5Tokenizer with legacy = true, which the tokenizer configs of
-  /// CogVideoX request: names of special tokens in the text become these tokens, each part between
-  /// them is encoded separately, and a text that ends in </s> gets no second one.
   Encoded encode(std::string_view text, std::int64_t max_length) const;
 
   /// Checks and pads ids that are given instead of a text: at most max_length, all within the
@@ -50,23 +43,9 @@ class Tokenizer {
   std::int64_t vocabulary_size() const;
 
  private:
-  struct Special {
-    std::string name;
-    std::int32_t id;
-    bool strips_spaces;  ///< whether spaces around it are stripped (sentinels)
-  };
+  explicit Tokenizer(std::shared_ptr<const Vocabulary> vocabulary);
 
-  Tokenizer() = default;
-  std::vector<std::int32_t> text_ids(std::string_view text) const;
-  void append_pieces(std::string_view text, std::vector<std::int32_t>& ids) const;
-  const Special* special(std::string_view name) const;  ///< null if there is none
-  const Special* special_at(std::string_view text, std::size_t at) const;
-  std::string decode(const std::vector<std::int32_t>& ids) const;
-
-  std::shared_ptr<const sentencepiece::SentencePieceProcessor> model_;
-  std::vector<Special> specials_;
-  std::map<std::string, std::size_t, std::less<>> by_name_;  ///< indices of specials_
-  std::int32_t sentinels_ = 0;
+  std::shared_ptr<const Vocabulary> vocabulary_;
 };
 
 }  // namespace reelmesh

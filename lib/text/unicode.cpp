@@ -18,7 +18,7 @@ constexpr wchar_t replacement = 0xfffd;
 locale_t all_scripts() {
   static const locale_t locale = newlocale(LC_CTYPE_MASK, "C.UTF-8", nullptr);
   require(locale != locale_t{}, Status::unavailable,
-          "the C library has no locale C.UTF-8, which lower case needs");
+          "the C library has no locale C.UTF-8, which texts need");
   return locale;
 }
 
@@ -105,6 +105,22 @@ bool is_space(wchar_t c) {
   return (c >= 9 && c <= 13) || (c >= 28 && c <= 32) || c == 0x85 || c == 0xa0 || c == 0x1680 ||
          (c >= 0x2000 && c <= 0x200a) || c == 0x2028 || c == 0x2029 || c == 0x202f || c == 0x205f ||
          c == 0x3000;
+}
+
+bool is_white_space(wchar_t c) { return is_space(c) && !(c >= 0x1c && c <= 0x1f); }
+
+bool is_combining(wchar_t c) {
+  static const wctype_t combining = wctype_l("combining", all_scripts());
+  return iswctype_l(static_cast<wint_t>(c), combining, all_scripts()) != 0;
+}
+
+bool is_word_character(wchar_t c) {
+  constexpr std::wstring_view connectors =
+      L"_\u203f\u2040\u2054\ufe33\ufe34\ufe4d\ufe4e\ufe4f\uff3f";
+  constexpr std::wstring_view joiners = L"\u200c\u200d";
+  return iswalnum_l(static_cast<wint_t>(c), all_scripts()) != 0 || is_combining(c) ||
+         connectors.find(c) != std::wstring_view::npos ||
+         joiners.find(c) != std::wstring_view::npos;
 }
 
 bool is_alphanumeric(wchar_t c) {

@@ -1,5 +1,5 @@
 #pragma once
-// Character functions equal to those of Python's str.
+// Character functions, most of them equal to those of Python's str.
 #include <string>
 #include <string_view>
 
@@ -11,6 +11,12 @@ std::wstring decode_utf8(std::string_view bytes);
 std::string encode_utf8(std::wstring_view text);
 
 bool is_space(wchar_t c);  ///< str.isspace()
+/// The property White_Space of Unicode, which unlike str.isspace() excludes U+001C to U+001F.
+bool is_white_space(wchar_t c);
+/// Marks that belong to the character before them: categories Mn, Mc and Me of Unicode.
+bool is_combining(wchar_t c);
+/// Approximates \w of regular expressions: letters, marks, decimal digits, underscores, joiners.
+bool is_word_character(wchar_t c);
 /// Approximates str.isalnum() by the tables of the C library plus superscripts, fractions and
 /// similar numbers. Differs for some vowel signs, which the C library counts as letters.
 bool is_alphanumeric(wchar_t c);

@@ -8,6 +8,7 @@
 #include "weights/file_cache.hpp"
 #include "weights/json.hpp"
 #include "weights/lora_changes.hpp"
+#include "weights/tokenizer_file.hpp"
 
 namespace reelmesh {
 namespace {
@@ -32,6 +33,9 @@ ModelContents::ModelContents(const ModelPaths& paths) {
         paths.tokenizer / "added_tokens.json"}) {
     add_file(outline, file);
   }
+  // Only where it decides, so that hashes of other folders are those of earlier versions.
+  const fs::path tokenizer = tokenizer_file(paths);
+  if (tokenizer.filename() == "tokenizer.json") add_file(outline, tokenizer);
   parts_.push_back(paths.open_text_encoder());
   parts_.push_back(paths.open_transformer());
   parts_.push_back(paths.open_vae());

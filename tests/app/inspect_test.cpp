@@ -195,7 +195,7 @@ TEST_F(Inspect, CountsTheSentinelsOfTheTokenizer) {
   change_json("model/tokenizer/tokenizer_config.json", "extra_ids", 0);
   const Outcome without = inspect();
   EXPECT_EQ(without.status, 0) << without.text;
-  EXPECT_THAT(without.text, HasSubstr("tokenizer: T5Tokenizer\n  1,000 ids\n"));
+  EXPECT_THAT(without.text, HasSubstr("tokenizer: T5Tokenizer\n  1,000 ids, from spiece.model\n"));
   change_json("model/tokenizer/tokenizer_config.json", "extra_ids", 40000);
   const Outcome too_many = inspect();
   EXPECT_EQ(too_many.status, 65);

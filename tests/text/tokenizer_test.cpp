@@ -199,7 +199,8 @@ TEST(Tokenizer, RefusesWhatIsNoModelOfT5) {
   const Folder folder;
   const std::filesystem::path path = folder.path() / "spiece.model";
   const auto open = [&] { Tokenizer::open(folder.path()); };
-  expect_error(Status::no_input, path.string(), open);
+  expect_error(Status::no_input,
+               folder.path().string() + ": found neither spiece.model nor tokenizer.json", open);
   write(path, "");
   expect_error(Status::data, path.string(), open);
   write(path, std::string(1000, '\xff'));

@@ -226,7 +226,13 @@ class Convert(unittest.TestCase):
     def test_parts_that_do_not_belong_together(self):
         self.refused(self.old_release(vae=DATA / "v1_2/vae"), "OpenSoraVAE_V1_2, expected AutoencoderKL")
         self.refused(self.old_release(config=DATA / "v1_2/transformer/config.json"), "STDiT3, expected STDiT")
-        self.refused(self.old_release(tokenizer=DATA), "spiece.model")
+        self.refused(self.old_release(tokenizer=DATA), "no spiece.model and no tokenizer.json")
+
+    def test_a_tokenizer_of_transformers_5_is_copied(self):
+        result = self.run_tool(*self.old_release(tokenizer=DATA.parent / "tokenizer_of_transformers5"))
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertEqual(sorted(path.name for path in (self.out / "tokenizer").iterdir()),
+                         ["tokenizer.json", "tokenizer_config.json"])
 
     def test_a_folder_with_something_in_it_is_left_alone(self):
         self.out.mkdir()

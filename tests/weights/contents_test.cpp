@@ -99,7 +99,17 @@ TEST(Fingerprint, DependsOnContentsAndNotOnPathsOrFiles) {
   std::ofstream(folder / "copy/transformer/config.json") << "{\"a\": 1}";
   EXPECT_NE(model_hash(folder / "copy"), one);
   std::ofstream(folder / "one/tokenizer/spiece.model") << "pieces";
-  EXPECT_NE(model_hash(folder / "one"), one);
+  const std::string pieces = model_hash(folder / "one");
+  EXPECT_NE(pieces, one);
+  // tokenizer.json, where it is the file that is read.
+  std::ofstream(folder / "one/tokenizer/tokenizer.json") << "{}";
+  const std::string fast = model_hash(folder / "one");
+  EXPECT_NE(fast, pieces);
+  std::ofstream(folder / "one/tokenizer/tokenizer.json") << "{ }";
+  EXPECT_NE(model_hash(folder / "one"), fast);
+  std::ofstream(folder / "one/model_index.json")
+      << R"({"_class_name": "A", "tokenizer": ["transformers", "T5Tokenizer"]})";
+  EXPECT_EQ(model_hash(folder / "one"), pieces);
 }
 
 TEST(Fingerprint, DependsOnEveryByte) {

@@ -1,0 +1,33 @@
+#include "weights/tokenizer_file.hpp"
+
+#include "weights/config.hpp"
+#include "weights/model_paths.hpp"
+
+namespace reelmesh {
+
+std::filesystem::path tokenizer_file(const std::filesystem::path& folder,
+                                     const std::string& class_name) {
+  const std::filesystem::path pieces = folder / "spiece.model", json = folder / "tokenizer.json",
+                              config = folder / "tokenizer_config.json";
+  std::error_code error;
+  if (!std::filesystem::exists(json, error)) return pieces;
+  if (!std::filesystem::exists(pieces, error) || class_name != "T5Tokenizer") return json;
+  const bool of_transformers_5 = std::filesystem::exists(config, error) &&
+                                 Config::read(config).get_string("backend", "") == "tokenizers";
+  return of_transformers_5 ? json : pieces;
+}
+
+std::filesystem::path tokenizer_file(const ModelPaths& paths) {
+  return tokenizer_file(paths.tokenizer, tokenizer_class(paths));
+}
+
+std::string tokenizer_class(const ModelPaths& paths) {
+  const std::filesystem::path file = paths.root / "model_index.json";
+  std::error_code error;
+  if (!std::filesystem::exists(file, error)) return "";
+  const ModelIndex index = read_model_index(file);
+  const auto part = index.parts.find("tokenizer");
+  return part == index.parts.end() ? "" : part->second.class_name;
+}
+
+}  // namespace reelmesh
