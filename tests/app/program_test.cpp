@@ -167,7 +167,7 @@ TEST_F(Program, SaysHowManyFramesAreMade) {
     EXPECT_THAT(text, HasSubstr(fmt::format("1 clip of {}x", row.made)));
     const auto clip = nlohmann::json::parse(shell(plan + "--json 2>/dev/null").text).at("clip");
     EXPECT_EQ(clip.at("frames"), row.made);
-    EXPECT_EQ(clip.at("asked_for").at("frames"), row.asked);
+    EXPECT_EQ(clip.at("asked_frames"), row.asked);
   }
 }
 

@@ -190,7 +190,8 @@ class Reference:
     def options(self, output, **more):
         """Options shared by all clips of this reference, updated by `more`, in whose keys '__'
         stands for '.' and '_' for '-'."""
-        return options_of(self.model, self.facts, self.facts["num_frames"], output, more)
+        frames = len(self.tensors["clip0.video_frames"])  # num_frames, as the model rounds them
+        return options_of(self.model, self.facts, frames, output, more)
 
     def prompt_file(self, folder):
         """Writes prompts, negative prompts and seeds of the clips to a file for prompt.file."""
