@@ -19,7 +19,7 @@ std::string skipped_lines(std::size_t comments, std::size_t empty) {
   if (empty > 0) {
     text += (text.empty() ? "" : " and ") + counted(empty, "empty line", "empty lines");
   }
-  return text.empty() ? "" : fmt::format("; {} skipped", text);
+  return fmt::format("; {} skipped", text);
 }
 
 }  // namespace
@@ -51,8 +51,10 @@ std::vector<ClipRequest> read_prompts(const std::filesystem::path& file,
   }
   require(!clips.empty(), Status::usage, "{}: found no prompt in '{}', expected at least one",
           option, file.string());
-  log::info("{} from {}{}", counted(clips.size(), "prompt", "prompts"), file.string(),
-            skipped_lines(comments, empty));
+  if (comments + empty > 0) {
+    log::info("{} from {}{}", counted(clips.size(), "prompt", "prompts"), file.string(),
+              skipped_lines(comments, empty));
+  }
   return clips;
 }
 
