@@ -4,8 +4,8 @@
 #include <boost/program_options/positional_options.hpp>
 
 #include "base/error.hpp"
-#include "base/nearest.hpp"
 #include "given.hpp"
+#include "job/other_names.hpp"
 
 namespace reelmesh::app {
 namespace po = boost::program_options;
@@ -43,7 +43,7 @@ CommandLine read_command_line(int argc, const char* const* argv,
     for (const po::option& option : parsed.options) {
       if (option.unregistered) {
         const std::string name = option_name(option.original_tokens.at(0));
-        fail(Status::usage, "unknown option --{}; did you mean --{}?", name, nearest(name, names));
+        fail(Status::usage, "unknown option --{}{}", name, hint(name, names, "--"));
       }
       if (option.string_key.empty()) {
         line.operands.insert(line.operands.end(), option.value.begin(), option.value.end());

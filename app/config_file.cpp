@@ -3,8 +3,8 @@
 #include <string_view>
 
 #include "base/error.hpp"
-#include "base/nearest.hpp"
 #include "given.hpp"
+#include "job/other_names.hpp"
 #include "text_file.hpp"
 
 namespace reelmesh::app {
@@ -34,8 +34,8 @@ std::vector<Given> read_config(const std::filesystem::path& file, const std::str
     if (line.front() == '[' && line.back() == ']') {
       section = trimmed(line.substr(1, line.size() - 2));
       if (std::find(sections.begin(), sections.end(), section) == sections.end()) {
-        fail(Status::usage, "{}: unknown section [{}]; did you mean [{}]?", where, section,
-             nearest(section, sections));
+        fail(Status::usage, "{}: unknown section [{}]{}", where, section,
+             hint_of_section(section, sections));
       }
       continue;
     }
@@ -46,8 +46,7 @@ std::vector<Given> read_config(const std::filesystem::path& file, const std::str
     // Above the first section, keys are given by their full names.
     const std::string name = section.empty() ? key : section + "." + key;
     if (std::find(names.begin(), names.end(), name) == names.end()) {
-      fail(Status::usage, "{}: unknown key {}; did you mean {}?", where, name,
-           nearest(name, names));
+      fail(Status::usage, "{}: unknown key {}{}", where, name, hint(name, names));
     }
     givens.push_back({.name = name,
                       .value = std::string(trimmed(line.substr(equals + 1))),

@@ -33,7 +33,7 @@ std::string found_from(const std::filesystem::path& folder, const std::string& v
 }
 
 std::string lora_found_from(const std::filesystem::path& folder, const Given& option) {
-  if (option.value == "none") return option.value;
+  if (option.value == "none" || option.value.starts_with('~')) return option.value;
   const std::string path = parse_lora(option.value, option.where).path.string();
   return found_from(folder, path) + option.value.substr(path.size());
 }

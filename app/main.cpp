@@ -42,7 +42,7 @@ std::string general_help() {
   std::vector<HelpSection> sections{
       {"Subcommands", {}},
       {"Options",
-       {{"--help", "print this text; SUBCOMMAND --help prints that of a subcommand"},
+       {{"--help", "print this text; SUBCOMMAND --help, or help SUBCOMMAND, that of one"},
         {"--version", "print version, git revision, backends and libraries"}}},
       {"Exit status",
        {{"0", "all clips are complete, or the training is"},
@@ -75,8 +75,8 @@ const Command& find_command(std::string_view name) {
     if (command.name == name) return command;
     names.emplace_back(command.name);
   }
-  fail(Status::usage, "unknown subcommand '{}'; did you mean {}? (see reelmesh --help)", name,
-       nearest(name, names));
+  fail(Status::usage, "unknown subcommand '{}'{} (see reelmesh --help)", name,
+       did_you_mean("", nearest(name, names)));
 }
 
 // Prints without MPI_Init; under mpirun only one rank prints.
@@ -92,6 +92,7 @@ Status dispatch(int argc, const char* const* argv) {
           "a subcommand is missing, expected run, train, plan, inspect or make-model (see reelmesh "
           "--help)");
   const std::string_view first = argv[1];
+  if (first == "help" && argc == 3) return print_once(find_command(argv[2]).help());
   if (first == "--help" || first == "-h" || first == "help") return print_once(general_help());
   if (first == "--version") return print_once(version_text());
   const Command& command = find_command(first);

@@ -29,8 +29,8 @@ ModelPreset find_preset(const std::string& given) {
   }
   std::string list;
   for (const std::string& name : names) list += (list.empty() ? "" : ", ") + name;
-  fail(Status::usage, "unknown preset '{}'; did you mean {}? (presets: {})", given,
-       nearest(given, names), list);
+  fail(Status::usage, "unknown preset '{}'{} (presets: {})", given,
+       did_you_mean("", nearest(given, names)), list);
 }
 
 // Error(cannot_create) if the folder exists and is not empty.

@@ -1,5 +1,4 @@
 // Options of inspect and make-model.
-#include <array>
 #include <boost/program_options/value_semantic.hpp>
 #include <initializer_list>
 #include <set>
@@ -76,9 +75,7 @@ MakeModelOptions parse_make_model(int argc, const char* const* argv) {
           parse_setting(setting_description(&ClipSettings::seed), option.value, option.where);
     }
     if (option.name == "dtype") {
-      constexpr std::array<std::string_view, 3> names{"float32", "bfloat16", "float16"};
-      constexpr std::array types{DType::float32, DType::bfloat16, DType::float16};
-      options.dtype = types[parse_choice(option.value, option.where, names)];
+      options.dtype = parse_dtype(option.value, option.where);
     }
     if (option.name == "layers")
       options.layers = parse_integer(option.value, option.where, 1, 1000);
@@ -86,8 +83,7 @@ MakeModelOptions parse_make_model(int argc, const char* const* argv) {
       options.text_layers = parse_integer(option.value, option.where, 1, 1000);
     }
     if (option.name == "text") {
-      require_text(option.value, option.where);
-      options.text = option.value;
+      options.text = parse_path(option.value, option.where);
     }
     if (option.name == "no-sync") options.sync = false;
   }

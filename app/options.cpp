@@ -199,12 +199,6 @@ void add_clips(Draft& draft) {
 
 namespace {
 
-// Of an option that no job has.
-std::filesystem::path path_of(const Given& given) {
-  require_path(given.value, given.where);
-  return given.value;
-}
-
 constexpr std::int64_t max_job_file = std::int64_t{64} << 20;  // as read_config
 
 double parse_time_limit(std::string_view text, const std::string& option) {
@@ -225,11 +219,14 @@ Draft read_draft(JobKind kind, const std::vector<Given>& givens,
           "--config and --from are given, expected one of them");
   ByName file;
   EarlierJob earlier;
+  std::filesystem::path job_file, from_file;
   if (config != line.end()) {
-    file = by_name(read_config(config->second.front().value, "--config", key_names(kind)));
+    job_file = parse_path(config->second.front().value, "--config");
+    file = by_name(read_config(job_file, "--config", key_names(kind)));
     drop_replaced_prompts(file, line);
   } else if (from != line.end()) {
-    earlier = read_earlier(from->second.front().value, key_names(JobKind::clips));
+    from_file = parse_path(from->second.front().value, "--from");
+    earlier = read_earlier(from_file, key_names(JobKind::clips));
     file = by_name(earlier.options);
   }
   if (kind == JobKind::any) kind = kind_of_job(line, file);
@@ -237,10 +234,10 @@ Draft read_draft(JobKind kind, const std::vector<Given>& givens,
   JobSource& source = draft.job.source;
   source.given = given_options(line, from == line.end() ? file : ByName());
   if (config != line.end()) {
-    source.job_file = read_text(config->second.front().value, max_job_file);
+    source.job_file = read_text(job_file, max_job_file);
   }
   if (from != line.end()) {
-    source.from = from->second.front().value;
+    source.from = from_file;
     if (!gives_model(line)) source.weights_hash = earlier.weights_hash;
     if (!gives_prompts(line)) {
       draft.job.clips = std::move(earlier.clips);
@@ -292,7 +289,8 @@ std::string job_file_text(const std::string& option, const std::string& line,
 }
 
 const char* const max_time_help =
-    "stop after this time, such as 11h, as on a signal (restart.on-signal). By default a job of "
+    "stop after this time, such as 11h or 11:00:00, as on a signal (restart.on-signal). By default "
+    "a job of "
     "Slurm 23.02 or later stops a minute before its end";
 
 }  // namespace
@@ -399,15 +397,15 @@ PlanOptions parse_plan(int argc, const char* const* argv, const Allocation& allo
     } else if (given.name == "deadline") {
       options.deadline = parse_wait(given.value, given.where);
     } else if (given.name == "trace") {
-      options.trace = path_of(given);
+      options.trace = parse_path(given.value, given.where);
     } else if (given.name == "simulate") {
-      options.simulate = path_of(given);
+      options.simulate = parse_path(given.value, given.where);
     } else if (given.name == "mtbf") {
       options.failures.every = parse_wait(given.value, given.where);
     } else if (given.name == "requeue") {
       options.failures.pause = parse_wait(given.value, given.where);
     } else if (given.name == "calibrate") {
-      options.calibrate = path_of(given);
+      options.calibrate = parse_path(given.value, given.where);
     } else {
       if (given.name == "device-memory") given.name = "device.memory-limit";
       of_job.push_back(std::move(given));

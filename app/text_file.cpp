@@ -1,5 +1,6 @@
 #include "text_file.hpp"
 
+#include <algorithm>
 #include <cstdint>
 #include <fstream>
 #include <system_error>
@@ -29,8 +30,13 @@ std::vector<std::string> read_lines(const std::filesystem::path& file, const std
   while (std::getline(in, line)) {
     if (lines.empty() && line.starts_with("\xef\xbb\xbf")) line.erase(0, 3);
     if (line.ends_with('\r')) line.pop_back();
-    require_text(line, fmt::format("{}:{}", file.string(), lines.size() + 1));
-    lines.push_back(line);
+    for (std::size_t begin = 0; begin <= line.size();) {
+      const std::size_t end = std::min(line.find('\r', begin), line.size());
+      const std::string_view text = std::string_view(line).substr(begin, end - begin);
+      require_text(text, fmt::format("{}:{}", file.string(), lines.size() + 1));
+      lines.emplace_back(text);
+      begin = end + 1;
+    }
   }
   require(in.eof(), Status::io, "{}: reading '{}' failed", option, file.string());
   return lines;

@@ -6,7 +6,7 @@
 
 namespace reelmesh::app {
 
-/// The lines of a text file, without line ends (LF or CRLF) and without a byte order mark.
+/// The lines of a text file, without line ends (LF, CRLF or CR) and without a byte order mark.
 /// Error(no_input) if the file does not exist, Error(data) if it is larger than 64 MiB or not
 /// UTF-8; messages begin with `option`.
 std::vector<std::string> read_lines(const std::filesystem::path& file, const std::string& option);

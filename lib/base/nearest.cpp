@@ -1,5 +1,7 @@
 #include "base/nearest.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cstddef>
 #include <limits>
@@ -47,7 +49,12 @@ std::string nearest(std::string_view given, std::span<const std::string> names) 
       found = name;
     }
   }
-  return found;
+  const int likely = 1 + static_cast<int>(without_section(given).size()) / 3;
+  return best.first <= likely ? found : "";
+}
+
+std::string did_you_mean(std::string_view before, std::string_view name, std::string_view after) {
+  return name.empty() ? "" : fmt::format("; did you mean {}{}{}?", before, name, after);
 }
 
 }  // namespace reelmesh

@@ -1,8 +1,11 @@
 #include "base/units.hpp"
 
+#include <algorithm>
 #include <array>
 #include <charconv>
 #include <cmath>
+#include <optional>
+#include <vector>
 
 #include "base/error.hpp"
 #include "base/number.hpp"
@@ -48,10 +51,46 @@ std::int64_t parse_bytes(std::string_view text, std::string_view option) {
   return to_integer(bytes);
 }
 
+namespace {
+
+// "1:30:00", "30:00", "2-12", "2-12:30" or "2-12:30:00" as Slurm writes times; otherwise nothing.
+std::optional<double> clock_seconds(std::string_view text) {
+  const std::size_t dash = text.find('-');
+  const bool days = dash != text.npos;
+  std::vector<std::int64_t> numbers;
+  for (std::size_t begin = 0; begin <= text.size();) {
+    const std::size_t end = std::min(text.find(days && begin == 0 ? '-' : ':', begin), text.size());
+    const std::string_view digits = text.substr(begin, end - begin);
+    constexpr std::size_t max_digits = 9;
+    if (digits.empty() || digits.size() > max_digits ||
+        digits.find_first_not_of("0123456789") != digits.npos) {
+      return std::nullopt;
+    }
+    std::int64_t number = 0;
+    std::from_chars(digits.data(), digits.data() + digits.size(), number);
+    numbers.push_back(number);
+    begin = end + 1;
+  }
+  if (numbers.size() < 2 || numbers.size() > (days ? 4U : 3U)) return std::nullopt;
+  static constexpr std::array<double, 4> units{86400, 3600, 60, 1};
+  const std::size_t first = days ? 0 : units.size() - numbers.size();
+  static constexpr std::array<std::int64_t, 4> limits{0, 24, 60, 60};
+  double seconds = 0;
+  for (std::size_t i = 0; i < numbers.size(); ++i) {
+    if (i > 0 && numbers[i] >= limits[first + i]) return std::nullopt;
+    seconds += static_cast<double>(numbers[i]) * units[first + i];
+  }
+  return seconds;
+}
+
+}  // namespace
+
 double parse_seconds(std::string_view text, std::string_view option) {
+  if (const auto seconds = clock_seconds(text)) return *seconds;
   static constexpr std::array<Unit, 5> units{
       {{"s", 1}, {"min", 60}, {"h", 3600}, {"d", 86400}, {"ms", 1e-3}}};
-  return parse_with_units(text, option, units.data(), units.size(), "a time such as 90s or 10min");
+  return parse_with_units(text, option, units.data(), units.size(),
+                          "a time such as 90s, 10min or 1:30:00");
 }
 
 std::string format_bytes(double bytes) {

@@ -9,7 +9,8 @@ namespace reelmesh {
 /// "16GiB", "500MB", "1024" → bytes. Throws Error(usage) naming `option`.
 std::int64_t parse_bytes(std::string_view text, std::string_view option);
 
-/// "90s", "10min", "2h" → seconds. Throws Error(usage) naming `option`.
+/// "90s", "10min", "2h" → seconds; also Slurm's "30:00" (minutes:seconds), "1:30:00" and
+/// "2-12:30:00" (days-hours:minutes:seconds). Throws Error(usage) naming `option`.
 double parse_seconds(std::string_view text, std::string_view option);
 
 /// 1610612736 → "1.50 GiB".

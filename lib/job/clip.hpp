@@ -49,6 +49,9 @@ struct Clip {
   const std::optional<double>& strength() const { return record.settings.strength; }
   const std::optional<StepCache>& cache() const { return record.settings.cache; }
   std::int64_t tokens() const;  ///< of its longest text
+  /// Of the video that is made. format.size, which was asked for, is rounded to what the model can
+  /// make.
+  VideoSize made_size() const { return {video.at(1), video.at(2), video.at(0)}; }
   /// [frame, channel, row, column] as they are denoised.
   Shape latent_shape() const { return {latents[0], latent_channels, latents[1], latents[2]}; }
   /// The same of its encoded input, the first of these frames; empty without one.

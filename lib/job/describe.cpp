@@ -53,6 +53,15 @@ std::int64_t largest_box(const Layout& layout) {
   return largest;
 }
 
+// Of clips of this format; a training takes clips of the size that is asked for.
+VideoSize made_size(const JobPlan& planned, std::size_t format) {
+  const ClipFormat& asked = planned.formats[format];
+  for (int kind = 0; kind < planned.kinds.size() && !planned.train; ++kind) {
+    if (planned.kinds[kind].format == asked) return planned.kinds[kind].made_size();
+  }
+  return asked.size;
+}
+
 // A row a stage: its ranks, the axes along which they divide the work, and the largest share and
 // the largest memory that one of them gets, with the least and the largest limit where there are
 // limits. Stages of clips have a row for each of the first formats.
@@ -105,19 +114,19 @@ json stages(const JobPlan& planned) {
     const ClipFormat& format = planned.formats[i];
     const Layout& frames = plan.sizes[i].decode.front().frames;
     if (format.input == InputKind::none && !planned.train) continue;
-    add(planned.train ? name_of(InputKind::video) : name_of(format.input), shown(format.size),
-        plan.roles.decode, shown_cut(frames.cropped(0, 0, 1), axes),
+    add(planned.train ? name_of(InputKind::video) : name_of(format.input),
+        shown(made_size(planned, i)), plan.roles.decode, shown_cut(frames.cropped(0, 0, 1), axes),
         largest_share(frames, "pixels"), &RankMemory::encode, &MemoryPlan::encode);
   }
   for (std::size_t i = 0; i < formats; ++i) {
     const DenoiseLayout& layout = plan.sizes[i].denoise.front();
-    add(planned.train ? "train" : "denoise", shown(planned.formats[i].size), plan.roles.denoise,
+    add(planned.train ? "train" : "denoise", shown(made_size(planned, i)), plan.roles.denoise,
         layout.parts.empty() ? shown(layout.mesh) : shown_cut(layout.tokens, axes),
         largest_share(layout.tokens, "tokens"), &RankMemory::denoise, &MemoryPlan::denoise);
   }
   for (std::size_t i = 0; i < formats && !planned.train; ++i) {
     const Layout& frames = plan.sizes[i].decode.front().frames;
-    add("decode", shown(planned.formats[i].size), plan.roles.decode, shown_cut(frames, axes),
+    add("decode", shown(made_size(planned, i)), plan.roles.decode, shown_cut(frames, axes),
         largest_share(frames, "pixels"), &RankMemory::decode, &MemoryPlan::decode);
   }
   return rows;
@@ -172,6 +181,7 @@ std::string shown(const VideoSize& size) {
 json describe(const JobPlan& planned, const std::vector<BatchOutline>& batches,
               const std::optional<Prediction>& prediction) {
   const Clip& clip = planned.kinds[0];  // that of the first clip
+  const VideoSize made = clip.made_size();
   const std::size_t size = planned.size_index(clip);
   json all = reelmesh::describe(planned.plan, size);
   all.update(
@@ -179,10 +189,13 @@ json describe(const JobPlan& planned, const std::vector<BatchOutline>& batches,
        {"products", planned.products},
        {"clips", planned.clips.size()},
        {"clip",
-        {{"frames", clip.format.size.frames},
-         {"height", clip.format.size.height},
-         {"width", clip.format.size.width},
-         {"steps", clip.steps()}}},
+        {{"frames", made.frames},
+         {"height", made.height},
+         {"width", made.width},
+         {"steps", clip.steps()},
+         {"asked_frames", clip.format.size.frames},
+         {"asked_height", clip.format.size.height},
+         {"asked_width", clip.format.size.width}}},
        {"stages", stages(planned)},
        {"formats", planned.formats.size()},
        {"further_formats", planned.formats.size() - std::min(planned.formats.size(), max_formats)},
@@ -246,9 +259,15 @@ std::string describe_clips(const std::vector<ClipOutline>& clips, const ClipKind
                                [&](int kind) { return member(kinds[kind]) == member(first); });
   };
   std::string text = fmt::format("{} clip{}", clips.size(), clips.size() == 1 ? "" : "s");
-  text += same([](const Clip& clip) { return clip.format.size; })
-              ? fmt::format(" of {} (frames x height x width)", shown(first.format.size))
-              : " of several sizes";
+  const VideoSize made = first.made_size(), &asked = first.format.size;
+  if (!same([](const Clip& clip) { return clip.made_size(); })) {
+    text += " of several sizes";
+  } else if (made != asked && same([](const Clip& clip) { return clip.format.size; })) {
+    text +=
+        fmt::format(" of {} (frames x height x width; asked for: {})", shown(made), shown(asked));
+  } else {
+    text += fmt::format(" of {} (frames x height x width)", shown(made));
+  }
   if (same([](const Clip& clip) { return clip.steps(); })) {
     text += fmt::format(", {} step{}", first.steps(), first.steps() == 1 ? "" : "s");
     // Those of video to video begin later.

@@ -70,6 +70,33 @@ class FewLines {
   std::unordered_set<std::size_t> said_;  // hashes
 };
 
+// Clips with a number of frames that the model cannot make.
+struct RoundedFrames {
+  std::string where;  // of the first of them
+  std::int64_t clips = 0;
+};
+
+// Where a clip has its number of frames from; empty for the model's own.
+std::string where_frames_are_given(const Job& job, const ClipRequest& request, const Clip& clip) {
+  if (request.settings.frames) return request.where + ": frames";
+  if (job.sample.frames) return "sample.frames";
+  return clip.format.input == InputKind::video ? clip.input->file.where : "";
+}
+
+std::string warning_of_frames(const Family& family, std::int64_t asked,
+                              const RoundedFrames& rounded) {
+  const auto can_make = [&](std::int64_t frames) { return family.made_frames(frames) == frames; };
+  std::int64_t below = asked, above = asked;
+  while (below > 1 && !can_make(below)) --below;
+  while (!can_make(above)) ++above;
+  return fmt::format(
+      "{}: found {} frames{}, of which the model makes {}; the nearest numbers that it can make "
+      "are {} and {}",
+      rounded.where, asked,
+      rounded.clips > 1 ? fmt::format(" (the first of {} clips)", rounded.clips) : "",
+      family.made_frames(asked), below, above);
+}
+
 }  // namespace
 
 void Family::add(const std::string& pipeline_class, Open open) {
@@ -213,7 +240,8 @@ ClipList Family::clips(const Job& job, const Tokenizer& tokenizer, const Inputs&
   const auto inform = [](const std::string& text) { log::info("{}", text); };
   const auto warn = [](const std::string& text) { log::warning("{}", text); };
   FewLines cut(warn, "texts are cut off"), files(inform, "images or videos"),
-      rates(warn, "clips of another rate");
+      rates(warn, "clips of another rate"), frames(warn, "numbers of frames that are rounded");
+  std::map<std::int64_t, RoundedFrames> rounded;  // by the number asked for
   ClipList list;
   list.clips.reserve(job.clips.size());
   bool has_video = false;
@@ -226,11 +254,21 @@ ClipList Family::clips(const Job& job, const Tokenizer& tokenizer, const Inputs&
       files.add(describe_input(clip, facts));
       rates.add(warning_of_rate(clip, facts));
     }
+    const std::int64_t asked = clip.format.size.frames;
+    if (!job.train && made_frames(asked) != asked) {
+      const ClipRequest& request = job.clips[static_cast<std::size_t>(index)];
+      const std::string where = where_frames_are_given(job, request, clip);
+      if (!where.empty()) {
+        RoundedFrames& same = rounded.try_emplace(asked, RoundedFrames{where}).first->second;
+        ++same.clips;
+      }
+    }
     has_video = has_video || clip.format.input == InputKind::video;
     list.clips.push_back(
         {index, list.kinds.add(clip), static_cast<std::int32_t>(clip.tokens()), 0});
   }
-  for (const FewLines* lines : {&cut, &files, &rates}) lines->finish();
+  for (const auto& [asked, clips] : rounded) frames.add(warning_of_frames(*this, asked, clips));
+  for (const FewLines* lines : {&cut, &files, &rates, &frames}) lines->finish();
   require(!job.sample.strength || has_video, Status::usage,
           "sample.strength: found {}, expected it only with prompt.video",
           job.sample.strength.value_or(0));

@@ -67,13 +67,16 @@ class Family {
   virtual const T5Config& text_encoder() const = 0;
   /// Error(data) if it has more ids than the text encoder's embedding has rows.
   Tokenizer open_tokenizer() const;
+  /// How many frames the model makes where `frames` are asked for.
+  virtual std::int64_t made_frames(std::int64_t frames) const { return frames; }
   /// Settings of clips unless the job gives them.
   virtual ClipDefaults defaults() const = 0;
   /// A hash of what the results depend on: weights_hash, unless parts have no weight files.
   /// Collective.
   virtual std::string weights_hash(const comm::Group& world) const;
 
-  /// The clips of a job, all of which are checked. Warns of prompts that are cut off. inputs: the
+  /// The clips of a job, all of which are checked. Warns of prompts that are cut off, and of
+  /// numbers of frames that the model cannot make. inputs: the
   /// facts of all files of the job; logs how each is used. Error(usage) for settings that the
   /// model does not support, naming option, clip, what was found and what is expected;
   /// Error(stopped) as stop::leave_if_requested.

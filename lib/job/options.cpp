@@ -30,7 +30,6 @@ constexpr std::array<Text, 3> backends{"auto", "cpu", "cuda"};
 constexpr std::array<Text, 3> transports{"auto", "nccl", "mpi"};
 constexpr std::array<Text, 2> attentions{"auto", "own"};
 constexpr std::array<Text, 3> products{"auto", "bfloat16", "float32"};  // as enum Products
-constexpr std::array<Text, 3> dtypes{"float32", "bfloat16", "float16"};
 constexpr std::array<Text, 3> if_exists{"fail", "resume", "replace"};
 
 std::string parse_prompt(Text text, Where option) {
@@ -77,9 +76,8 @@ std::optional<int> parse_cfg(Text text, Where option) {
   return ranks;
 }
 
-DType parse_dtype(Text text, Where option, const Job& job) {
-  constexpr std::array types{DType::float32, DType::bfloat16, DType::float16};
-  const DType dtype = types[parse_choice(text, option, dtypes)];
+DType parse_dtype_of(const Job& job, Text text, Where option) {
+  const DType dtype = parse_dtype(text, option);
   require(dtype != DType::float16 || !job.train, Status::usage,
           "{}: found float16, expected float32 or bfloat16, as training does not scale its losses",
           option);
@@ -138,9 +136,21 @@ void add_lora(Draft& draft, Text text, Where option) {
     return;
   }
   loras.push_back(parse_lora(text, option));
-  (void)draft.path(PathUse::input, loras.back().path.string(), option);
+  draft.job.paths.push_back({option, loras.back().path, PathUse::input});
   require(loras.size() <= max_loras, Status::usage, "{}: found {} files, expected at most {}",
           option, loras.size(), max_loras);
+}
+
+// Other programs take the file of a video here.
+void require_folder_name(const std::filesystem::path& path, Where option) {
+  constexpr std::array<Text, 11> of_files{".mp4", ".mov", ".m4v", ".mkv", ".webm",       ".avi",
+                                          ".gif", ".h5",  ".png", ".jpg", ".safetensors"};
+  const std::string extension = path.extension().string();
+  require(
+      std::ranges::find(of_files, extension) == of_files.end(), Status::usage,
+      "{}: found '{}', expected a folder; when the job is done, reelmesh-export FOLDER --clip 0 "
+      "--to DIR writes a video",
+      option, path.string());
 }
 
 std::string yes_no(bool yes) { return yes ? "yes" : "no"; }
@@ -298,6 +308,7 @@ std::vector<Option> output_options() {
       {"output.path", "DIR", "folder for the results (required)", nullptr, Effect::no_bits,
        [](Draft& d, Text text, Where option) {
          d.job.output = d.path(PathUse::output, text, option);
+         require_folder_name(d.job.output, option);
        }},
       {"output.if-exists", "DO",
        "if output.path already has a job: fail, resume (make only the clips that are missing, or "
@@ -417,8 +428,8 @@ std::vector<Option> parallel_options() {
        "a .json device map of accelerate; layers:rank@host, or \"cpu\" and \"disk\" in a file: "
        "weights on the host",
        "auto", Effect::no_bits, [](Draft& d, Text text, Where option) {
-         d.job.parallel.device_map = parse_device_map(text, option);
-         if (text.ends_with(".json")) (void)d.path(PathUse::input, text, option);
+         std::string& map = d.job.parallel.device_map = parse_device_map(text, option);
+         if (text.ends_with(".json")) map = d.path(PathUse::input, text, option).string();
        }}};
 }
 
@@ -478,7 +489,7 @@ std::vector<Option> numerics_options() {
       {"numerics.dtype", "TYPE", "float32 or bfloat16; float16 only to make clips on GPUs",
        "float32", Effect::attribute,
        [](Draft& d, Text text, Where option) {  // must come after device.backend in this table
-         d.job.dtype = parse_dtype(text, option, d.job);
+         d.job.dtype = parse_dtype_of(d.job, text, option);
        }},
       {"numerics.tf32", "YES|NO", "GPUs: allow TF32 in float32 matrix products", "no",
        Effect::fingerprint,
@@ -547,8 +558,7 @@ std::vector<Option> all_options() {
 }  // namespace
 
 std::filesystem::path Draft::path(PathUse use, Text text, Where option) {
-  require_path(text, option);
-  job.paths.push_back({option, std::string(text), use});
+  job.paths.push_back({option, parse_path(text, option), use});
   return job.paths.back().path;
 }
 

@@ -5,7 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.hpp"
-#include "base/nearest.hpp"
+#include "job/other_names.hpp"
 #include "job/values.hpp"
 #include "weights/json.hpp"
 
@@ -50,9 +50,7 @@ template <auto member>
 Field path_field(const char* name, const char* option) {
   return {name, option, true, "a text", &json::is_string,
           [](ClipRequest& clip, Value value, Where where) {
-            auto path = value.get<std::string>();
-            require_path(path, where);
-            clip.*member = std::move(path);
+            clip.*member = parse_path(value.get<std::string>(), where);
           },
           [](const ClipRequest& clip) {
             return (clip.*member).empty() ? json() : json((clip.*member).string());
@@ -141,10 +139,13 @@ const std::vector<Field>& fields() {
 const Field& find_field(const std::string& name, Where where) {
   const auto found = std::ranges::find(fields(), name, &Field::name);
   if (found != fields().end()) return *found;
-  std::vector<std::string> names;
-  for (const Field& field : fields()) names.push_back(field.name);
-  fail(Status::usage, "{}: unknown field \"{}\"; did you mean \"{}\"?", where, name,
-       nearest(name, names));
+  std::vector<std::string> names, options;
+  for (const Field& field : fields()) {
+    names.push_back(field.name);
+    options.emplace_back(field.option);
+  }
+  fail(Status::usage, "{}: unknown field \"{}\"{}", where, name,
+       hint_of_field(name, names, options));
 }
 
 json parse_object(const std::string& line, Where where) {

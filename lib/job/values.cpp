@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <cstdlib>
+#include <utility>
 
 #include "base/error.hpp"
 #include "base/number.hpp"
@@ -75,6 +77,24 @@ std::size_t parse_choice(std::string_view text, const std::string& option,
   return static_cast<std::size_t>(found - choices.begin());
 }
 
+DType parse_dtype(std::string_view text, const std::string& option) {
+  constexpr std::array<std::string_view, 3> names{"float32", "bfloat16", "float16"};
+  constexpr std::array types{DType::float32, DType::bfloat16, DType::float16};
+  constexpr auto others =
+      std::to_array<std::pair<std::string_view, DType>>({{"bf16", DType::bfloat16},
+                                                         {"fp16", DType::float16},
+                                                         {"half", DType::float16},
+                                                         {"fp32", DType::float32},
+                                                         {"float", DType::float32}});
+  const std::string_view prefix = "torch.";
+  const std::string_view plain = text.starts_with(prefix) ? text.substr(prefix.size()) : text;
+  const auto* other = std::ranges::find(others, plain, &decltype(others)::value_type::first);
+  if (other != others.end()) {
+    refuse(text, option, fmt::format("{}, the name of this type here", name_of(other->second)));
+  }
+  return types[parse_choice(text, option, names)];
+}
+
 std::optional<int> parse_ranks(std::string_view text, const std::string& option) {
   if (text == "auto") return std::nullopt;
   constexpr std::int64_t max = 65536;
@@ -100,7 +120,7 @@ LoraFile parse_lora(std::string_view text, const std::string& option) {
   }
   require(!path.empty(), Status::usage, "{}: found '{}', expected FILE or FILE:SCALE", option,
           text);
-  lora.path = path;
+  lora.path = parse_path(path, option);
   return lora;
 }
 
@@ -138,9 +158,20 @@ REELMESH_SETTING_OF(StepCache)
 REELMESH_SETTING_OF(CacheCoefficients)
 #undef REELMESH_SETTING_OF
 
-void require_path(std::string_view text, const std::string& option) {
+std::filesystem::path parse_path(std::string_view text, const std::string& option) {
   require(!text.empty(), Status::usage, "{}: found an empty value, expected a path", option);
   require_text(text, option);
+  if (!text.starts_with('~')) return text;
+  const std::size_t slash = text.find('/');
+  const bool is_home = text == "~" || slash == 1;
+  require(is_home || slash == text.npos, Status::usage,
+          "{}: found '{}', expected a path: of the folders of users only ~/ is known", option,
+          text);
+  if (!is_home) return text;  // a file whose name begins so
+  const char* const home = std::getenv("HOME");
+  require(home != nullptr && *home != '\0', Status::usage,
+          "{}: found '{}', expected a path without ~, as HOME is not set", option, text);
+  return std::filesystem::path(home) / text.substr(std::min(std::size_t{2}, text.size()));
 }
 
 void require_text(std::string_view text, const std::string& option) {

@@ -3,12 +3,14 @@
 // "job.cfg:12: sample.steps" or "prompts.jsonl:3: steps". All throw Error(usage) with what was
 // found and the limits.
 #include <cstdint>
+#include <filesystem>
 #include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 
 #include "sampler/clip_settings.hpp"
+#include "tensor/dtype.hpp"
 #include "weights/model_paths.hpp"
 
 namespace reelmesh {
@@ -31,6 +33,8 @@ bool parse_switch(std::string_view text, const std::string& option);
 /// The index of `text` in `choices`.
 std::size_t parse_choice(std::string_view text, const std::string& option,
                          std::span<const std::string_view> choices);
+/// Type of weights and activations. The message names the one that other programs call bf16, half …
+DType parse_dtype(std::string_view text, const std::string& option);
 /// A number of ranks; nullopt for "auto".
 std::optional<int> parse_ranks(std::string_view text, const std::string& option);
 
@@ -47,8 +51,10 @@ Value parse_setting(const ClipSetting<Value>& setting, std::string_view text,
 template <class Value>
 std::string setting_limits(const ClipSetting<Value>& setting);
 
-/// Error(usage) for an empty path, and errors as require_text.
-void require_path(std::string_view text, const std::string& option);
+/// A path that is not empty; "~/" at its start is $HOME, since shells leave it in files and after
+/// '='. Error(usage) without HOME and for the folder of another user ("~user/"); errors as
+/// require_text.
+std::filesystem::path parse_path(std::string_view text, const std::string& option);
 
 /// Error(data) unless `text` is UTF-8 without zero bytes.
 void require_text(std::string_view text, const std::string& option);

@@ -20,6 +20,8 @@ constexpr std::int64_t usual_sentinels = 100, max_sentinels = 1 << 16;
 
 std::string read_model(const std::filesystem::path& path) {
   const RegularFile file = RegularFile::open(path);
+  const std::string other = file.what_it_is();
+  require(other.empty(), Status::data, "{}: not a sentencepiece model{}", path.string(), other);
   require(file.size() > 0 && file.size() <= max_vocabulary_bytes, Status::data,
           "{}: {} bytes, expected a sentencepiece model of 1 byte to 64 MiB", path.string(),
           file.size());

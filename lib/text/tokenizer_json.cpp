@@ -18,6 +18,8 @@ constexpr std::size_t max_steps = 8;  // of normalizer and pre_tokenizer; T5's h
 json read_tokenizer_json(const std::filesystem::path& path) {
   constexpr JsonLimits limits{.depth = 32, .values = 4'000'000};  // 256,000 pieces have 770,000
   const RegularFile file = RegularFile::open(path);
+  const std::string other = file.what_it_is();
+  require(other.empty(), Status::data, "{}: not a JSON file{}", path.string(), other);
   require(file.size() <= max_vocabulary_bytes, Status::data,
           "{}: {} bytes, expected at most 64 MiB", path.string(), file.size());
   use_file(path, file.state());

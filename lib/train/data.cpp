@@ -52,8 +52,11 @@ std::string read_list(const path& file) {
   std::string result;
   result.reserve(text.size());
   for (std::size_t i = text.starts_with("\xef\xbb\xbf") ? 3 : 0; i < text.size(); ++i) {
-    const bool ends_line = text[i] == '\r' && (i + 1 == text.size() || text[i + 1] == '\n');
-    if (!ends_line) result += text[i];
+    if (text[i] != '\r') {
+      result += text[i];
+    } else if (i + 1 == text.size() || text[i + 1] != '\n') {
+      result += '\n';
+    }
   }
   return result;
 }
@@ -82,9 +85,8 @@ DataSample make_sample(const path& folder, std::string_view video, std::string_v
   require(!video.empty(), Status::data, "{}: found no video, expected a file and a prompt", where);
   require(!prompt.empty(), Status::data, "{}: found no prompt, expected a file and a prompt",
           where);
-  require_text(video, where);
   require_prompt(prompt, where);
-  return {folder / video, std::string(prompt), where};
+  return {folder / parse_path(video, where), std::string(prompt), where};
 }
 
 template <std::size_t n>

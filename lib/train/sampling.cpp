@@ -57,7 +57,9 @@ std::filesystem::path sampling_folder(const std::filesystem::path& output, std::
 
 Job sampling_job(const Job& job, const Samples& samples, std::int64_t step,
                  const std::filesystem::path& trained) {
-  Values values = values_of(job, samples.buckets.front().size);
+  VideoSize size = samples.buckets.front().size;
+  size.frames = samples.planned.family->made_frames(size.frames);
+  Values values = values_of(job, size);
   values["output.path"] = {sampling_folder(job.output, step).string()};
   if (job.train->method == TrainMethod::full) {
     values["model.lora"] = {"none"};  // the weights have their changes

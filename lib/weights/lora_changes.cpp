@@ -82,9 +82,9 @@ struct Unfitting {
   const std::vector<std::string> modules = modules_of(names);
   std::string text;
   for (std::size_t i = 0; i < std::min(shown, unfitting.size()); ++i) {
-    text +=
-        fmt::format("{}'{}' (nearest: '{}')", i == 0 ? "" : ", ", printable(unfitting[i].tensor),
-                    printable(nearest(unfitting[i].module, modules)));
+    const std::string near = printable(nearest(unfitting[i].module, modules));
+    text += fmt::format("{}'{}'{}", i == 0 ? "" : ", ", printable(unfitting[i].tensor),
+                        near.empty() ? "" : fmt::format(" (nearest: '{}')", near));
   }
   if (unfitting.size() > shown) text += fmt::format(", and {} more", unfitting.size() - shown);
   fail(Status::data, "{}: the transformer has nothing that fits {}", lora.path().string(), text);

@@ -53,7 +53,13 @@ TEST_F(ConfigFile, NamesTheLineAndTheNearestKey) {
   EXPECT_EQ(error("[model]\nsteps = 5\n"),
             "64: job.cfg:2: unknown key model.steps; did you mean sample.steps?");
   EXPECT_EQ(error("steps = 5\n"), "64: job.cfg:1: unknown key steps; did you mean sample.steps?");
-  EXPECT_THAT(error("[train]\n"), testing::HasSubstr("64: job.cfg:1: unknown section [train]"));
+  EXPECT_EQ(error("[train]\n"),
+            "64: job.cfg:1: unknown section [train]; it is a section of reelmesh train");
+  EXPECT_EQ(error("[photographs]\n"), "64: job.cfg:1: unknown section [photographs]");
+  EXPECT_EQ(error("[sample]\nnum_inference_steps = 5\n"),
+            "64: job.cfg:2: unknown key sample.num_inference_steps; did you mean sample.steps?");
+  EXPECT_EQ(error("[sample]\rstep = 5\r"),
+            "64: job.cfg:2: unknown key sample.step; did you mean sample.steps?");
   EXPECT_THAT(error("[device]\npower-limit = 1kW\n"),
               testing::HasSubstr("64: job.cfg:2: unknown key device.power-limit"));
   EXPECT_THAT(error("config = other.cfg\n"), testing::HasSubstr("unknown key config"));

@@ -29,6 +29,8 @@ TEST(Nearest, FindsWhatWasMeant) {
   EXPECT_EQ(nearest("model.steps", names), "sample.steps");
   EXPECT_EQ(nearest("sampel.scheduler", names), "sample.scheduler") << "not model.scheduler";
   EXPECT_EQ(nearest("output.if_exists", names), "output.if-exists");
+  EXPECT_EQ(nearest("num_inference_steps", names), "") << "too far";
+  EXPECT_EQ(nearest("nonsense", names), "");
 }
 
 }  // namespace

@@ -2,10 +2,14 @@
 
 #include <gmock/gmock.h>
 
+#include <algorithm>
+#include <cstdlib>
+#include <optional>
 #include <set>
 
 #include "given.hpp"
 #include "job/options.hpp"
+#include "job/other_names.hpp"
 #include "prompts.hpp"
 #include "scratch.hpp"
 #include "tensor/device.hpp"
@@ -226,6 +230,79 @@ TEST_F(Options, HelpNamesEveryKeyAndItsDefault) {
   }
 }
 
+TEST_F(Options, SuggestNothingThatIsFar) {
+  for (const char* name : {"--nonsense", "--device.power-limit", "--x"}) {
+    EXPECT_EQ(error_of_more({name, "5"}), std::string("64: unknown option ") + name);
+  }
+}
+
+TEST(OtherNames, AreOfOptionsThatThereAre) {
+  std::set<std::string_view> names;
+  for (const OtherName& other : other_names()) {
+    EXPECT_TRUE(names.insert(other.name).second) << other.name << " is there twice";
+    EXPECT_EQ(other.option.empty(), !other.remark.empty()) << other.name;
+    for (const std::string_view option : {other.option, other.of_training}) {
+      EXPECT_TRUE(option.empty() || std::ranges::find(reelmesh::options(), option, &Option::name) !=
+                                        reelmesh::options().end())
+          << option;
+    }
+  }
+}
+
+TEST_F(Options, TakeAFolderForTheOutput) {
+  for (const char* path : {"clip.mp4", "out/clip.h5", "a.gif", "a.webm"}) {
+    EXPECT_THAT(error_of([&] {
+                  parse({"--model.path", "m", "--output.path", path});
+                }),
+                testing::StartsWith(fmt::format(
+                    "64: --output.path: found '{}', expected a folder; when the job is done, "
+                    "reelmesh-export",
+                    path)));
+  }
+}
+
+// $HOME is another folder, or is not set, during a test.
+class Home {
+ public:
+  explicit Home(const char* folder) {
+    if (const char* before = std::getenv("HOME")) before_ = before;
+    folder == nullptr ? unsetenv("HOME") : setenv("HOME", folder, 1);
+  }
+  ~Home() { before_ ? setenv("HOME", before_->c_str(), 1) : unsetenv("HOME"); }
+  Home(const Home&) = delete;
+  Home& operator=(const Home&) = delete;
+
+ private:
+  std::optional<std::string> before_;
+};
+
+TEST_F(Options, ExpandHomeInEveryPath) {
+  const Home home("/home/cat");
+  write("job.cfg",
+        "[model]\npath = ~/m\nlora = ~/l.safetensors:0.5\n[output]\npath = ~\n"
+        "[parallel]\ndevice-map = ~/map.json\n");
+  write("p.jsonl", R"({"prompt": "a", "image": "~/a.png"})");
+  const Job job = parse({"--config", "job.cfg", "--prompt.file", "p.jsonl",
+                         "--prompt.video=~/v.mp4", "--model.vae", "~backup"});
+  EXPECT_EQ(job.model.root, "/home/cat/m");
+  EXPECT_EQ(job.model.loras.at(0).path, "/home/cat/l.safetensors");
+  EXPECT_EQ(job.model.loras.at(0).scale, 0.5);
+  EXPECT_EQ(job.output, "/home/cat/");
+  EXPECT_EQ(job.parallel.device_map, "/home/cat/map.json");
+  EXPECT_EQ(job.clips.at(0).image, "/home/cat/a.png");
+  EXPECT_EQ(job.video, "/home/cat/v.mp4");
+  EXPECT_EQ(job.model.vae, "~backup") << "the name of a file";
+  EXPECT_THAT(error_of([&] { parse({"--config=~/job.cfg"}); }), HasSubstr("/home/cat/job.cfg"));
+
+  EXPECT_THAT(error_of([&] { parse({"--model.path=~cat/m"}); }),
+              HasSubstr("64: --model.path: found '~cat/m', expected a path"));
+  const Home none(nullptr);
+  EXPECT_THAT(error_of([&] {
+                parse({"--config", "job.cfg"});
+              }),
+              HasSubstr("model.path: found '~/m', expected a path without ~, as HOME is not set"));
+}
+
 struct Wrong {
   std::vector<std::string> words;
   std::string error;
@@ -240,7 +317,33 @@ TEST_F(Options, RefusesWithOneMessage) {
        "64: unknown option --sample.ste; did you mean --sample.steps?"},
       {{"--steps", "5"}, "64: unknown option --steps; did you mean --sample.steps?"},
       {{"--confg", "f"}, "64: unknown option --confg; did you mean --config?"},
-      {{"--device.power-limit", "1kW"}, "64: unknown option --device.power-limit; did you mean"},
+      {{"--device.power-limit", "1kW"}, "64: unknown option --device.power-limit"},
+      // names and values of other programs
+      {{"--num_inference_steps", "5"},
+       "64: unknown option --num_inference_steps; did you mean --sample.steps?"},
+      {{"--num-inference-steps=5"},
+       "64: unknown option --num-inference-steps; did you mean --sample.steps?"},
+      {{"--Guidance_Scale", "6"},
+       "64: unknown option --Guidance_Scale; did you mean --sample.guidance?"},
+      {{"--cfg", "6"}, "64: unknown option --cfg; did you mean --sample.guidance?"},
+      {{"--prompt", "cat"}, "64: unknown option --prompt; did you mean --prompt.text?"},
+      {{"--num_frames", "9"}, "64: unknown option --num_frames; did you mean --sample.frames?"},
+      {{"--ulysses_degree", "2"},
+       "64: unknown option --ulysses_degree; did you mean --parallel.ulysses?"},
+      {{"--model_path", "m"}, "64: unknown option --model_path; did you mean --model.path?"},
+      {{"--save_path", "o"}, "64: unknown option --save_path; did you mean --output.path?"},
+      {{"--train.lr", "1"},
+       "64: unknown option --train.lr; train.learning-rate is an option of reelmesh train"},
+      {{"--train.steps", "1"},
+       "64: unknown option --train.steps; it is an option of reelmesh train"},
+      {{"--lora.dropout", "0"},
+       "64: unknown option --lora.dropout; there is none: layers of a LoRA have no dropout"},
+      {{"--numerics.dtype", "bf16"},
+       "64: --numerics.dtype: found 'bf16', expected bfloat16, the name of this type here"},
+      {{"--numerics.dtype", "fp16"}, "64: --numerics.dtype: found 'fp16', expected float16"},
+      {{"--numerics.dtype", "float"}, "64: --numerics.dtype: found 'float', expected float32"},
+      {{"--numerics.dtype", "torch.half"},
+       "64: --numerics.dtype: found 'torch.half', expected float16"},
       {{"--numerics.reproducible", "maybe"},
        "64: --numerics.reproducible: found 'maybe', expected "},
       {{"stray"}, "64: unexpected argument 'stray', expected options such as --sample.steps 50"},
@@ -343,8 +446,8 @@ TEST_F(Options, RefusesWithOneMessage) {
       {{"--device.timeout", "soon"},
        "64: --device.timeout: found 'soon', expected a time such as 90s"},
       {{"--device.timeout", "0s"}, "64: --device.timeout: found '0s', expected a time above 0"},
-      {{"--numerics.dtype", "fp32"},
-       "64: --numerics.dtype: found 'fp32', expected one of float32, bfloat16, float16"},
+      {{"--numerics.dtype", "float64"},
+       "64: --numerics.dtype: found 'float64', expected one of float32, bfloat16, float16"},
       {{"--sample.scheduler", "euler"},
        "64: --sample.scheduler: found 'euler', expected one of ddim, dpm"},
       {{"--sample.dynamic-guidance", "1"},

@@ -31,6 +31,13 @@ TEST_F(Prompts, OneALineWithComments) {
   EXPECT_FALSE(clips[1].settings.seed || clips[1].settings.height || clips[1].settings.steps);
 }
 
+TEST_F(Prompts, MayHaveCarriageReturnsAsLineEnds) {
+  const auto clips = read("p.txt", "a red circle\r# no\ra blue square\r");
+  ASSERT_EQ(clips.size(), 2U);
+  EXPECT_EQ(clips[0].prompt, "a red circle");
+  EXPECT_EQ(clips[1].prompt, "a blue square");
+}
+
 TEST_F(Prompts, ObjectsWithSettingsOfTheirOwn) {
   const auto clips =
       read("p.jsonl",
@@ -77,6 +84,10 @@ TEST_F(Prompts, MayBeginFromFiles) {
 TEST_F(Prompts, RefusesObjectsThatSaySomethingElse) {
   EXPECT_EQ(json_error("{\"prompt\": \"a\"}\n{\"prompt\": \"b\", \"guidence\": 6}"),
             "64: p.jsonl:2: unknown field \"guidence\"; did you mean \"guidance\"?");
+  EXPECT_EQ(json_error(R"({"prompt": "a", "num_inference_steps": 5})"),
+            "64: p.jsonl:1: unknown field \"num_inference_steps\"; did you mean \"steps\"?");
+  EXPECT_EQ(json_error(R"({"prompt": "a", "photograph": 5})"),
+            "64: p.jsonl:1: unknown field \"photograph\"");
   EXPECT_EQ(json_error(R"({"seed": 1})"),
             "64: p.jsonl:1: found neither \"prompt\" nor \"token_ids\", expected one of them");
   EXPECT_EQ(json_error(R"({"prompt": "a", "prompt": "b"})"),

@@ -171,15 +171,23 @@ TEST_F(TrainOptions, RefusesWithOneMessage) {
   const std::vector<Wrong> table{
       {{"--train.stepz", "5"}, "64: unknown option --train.stepz; did you mean --train.steps?"},
       {{"--steps", "5"}, "64: unknown option --steps; did you mean --train.steps?"},
-      {{"--sample.steps", "5"}, "64: unknown option --sample.steps; did you mean --train.steps?"},
-      {{"--prompt.text", "cat"}, "64: unknown option --prompt.text; did you mean --"},
+      {{"--sample.steps", "5"},
+       "64: unknown option --sample.steps; it is an option of reelmesh run"},
+      {{"--prompt.text", "cat"},
+       "64: unknown option --prompt.text; it is an option of reelmesh run"},
+      {{"--learning_rate", "1"},
+       "64: unknown option --learning_rate; did you mean --train.learning-rate?"},
+      {{"--train.lr", "1"}, "64: unknown option --train.lr; did you mean --train.learning-rate?"},
+      {{"--num_frames", "9"}, "64: unknown option --num_frames; did you mean --data.frames?"},
+      {{"--rank", "4"}, "64: unknown option --rank; did you mean --lora.rank?"},
       {{"--train.optimiser", "sgd"},
        "64: unknown option --train.optimiser; did you mean --train.optimizer?"},
       {{"--train.ema", "1"}, "64: --train.ema: found '1', expected a number from 0 to 0.999999"},
       {{"--data.bucket", "1x8x8"},
        "64: unknown option --data.bucket; did you mean --data.buckets?"},
-      {{"--from", "job.h5"}, "64: unknown option --from; did you mean --"},
-      {{"--parallel.tune", "yes"}, "64: unknown option --parallel.tune; did you mean --"},
+      {{"--from", "job.h5"}, "64: unknown option --from"},
+      {{"--parallel.tune", "yes"},
+       "64: unknown option --parallel.tune; it is an option of reelmesh run"},
       {{"stray"}, "64: unexpected argument 'stray', expected options such as --train.steps 1000"},
       {{"--train.method", "all"}, "64: --train.method: found 'all', expected one of lora, full"},
       {{"--train.steps=0"}, "64: --train.steps: given twice"},
@@ -261,10 +269,11 @@ TEST_F(TrainOptions, RefusesWithOneMessage) {
     EXPECT_EQ(error.find('\n'), std::string::npos) << error;
   }
   write("train.cfg", "[sample]\nsteps = 5\n");
-  EXPECT_THAT(error_of([] {
-                parse_more({"--config", "train.cfg"});
-              }),
-              StartsWith("64: train.cfg:1: unknown section [sample]; did you mean ["));
+  EXPECT_THAT(
+      error_of([] {
+        parse_more({"--config", "train.cfg"});
+      }),
+      StartsWith("64: train.cfg:1: unknown section [sample]; it is a section of reelmesh run"));
 }
 
 TEST_F(TrainOptions, NeedsModelStepsOutputAndData) {
@@ -291,8 +300,9 @@ TEST_F(TrainOptions, AreNotThoseOfRun) {
     });
   };
   EXPECT_THAT(error("--train.steps"),
-              StartsWith("64: unknown option --train.steps; did you mean --sample.steps?"));
-  EXPECT_THAT(error("--lora.rank"), StartsWith("64: unknown option --lora.rank; did you mean --"));
+              StartsWith("64: unknown option --train.steps; it is an option of reelmesh train"));
+  EXPECT_THAT(error("--lora.rank"),
+              StartsWith("64: unknown option --lora.rank; it is an option of reelmesh train"));
   EXPECT_THAT(run_help(), Not(HasSubstr("--train.")));
 }
 

@@ -40,8 +40,19 @@ TEST(ParseSeconds, ReadsUnits) {
   EXPECT_EQ(parse_seconds("250ms", "x"), 0.25);
 }
 
+TEST(ParseSeconds, ReadsTimesOfSlurm) {
+  EXPECT_EQ(parse_seconds("1:00:00", "x"), 3600);
+  EXPECT_EQ(parse_seconds("100:30:05", "x"), 361805);
+  EXPECT_EQ(parse_seconds("90:05", "x"), 5405) << "minutes and seconds";
+  EXPECT_EQ(parse_seconds("2-12", "x"), 216000) << "days and hours";
+  EXPECT_EQ(parse_seconds("2-12:30", "x"), 217800);
+  EXPECT_EQ(parse_seconds("1-00:00:01", "x"), 86401);
+}
+
 TEST(ParseSeconds, RefusesANumberWithoutUnit) {
-  for (const char* text : {"90", "", "s", "-1s", "nans", "1m", "1 hour"}) {
+  for (const char* text :
+       {"90", "", "s", "-1s", "nans", "1m", "1 hour", "1:60", "1:99:00", "1:", ":30", "1:2:3:4",
+        "1-24", "1-2:3:4:5", "1:-1", "1:1.5", "99999999999:00", "-1:00"}) {
     SCOPED_TRACE(text);
     expect_error(
         Status::usage, [&] { parse_seconds(text, "max-time"); }, "max-time");

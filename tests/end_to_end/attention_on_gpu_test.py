@@ -9,7 +9,7 @@ from support import (ERROR, LONG, MPIRUN, Reference, Scratch, command_of, execut
 
 GPUS = {"REELMESH_EMULATED_GPUS": "8", "REELMESH_EMULATED_GPU_DELAY": "100"}
 # 512 video tokens, and those of the text.
-SIZE = dict(sample__height=256, sample__width=256, sample__frames=5, sample__steps=2 if LONG else 1,
+SIZE = dict(sample__height=256, sample__width=256, sample__frames=8, sample__steps=2 if LONG else 1,
             output__video="no", prompt__text="a fox")
 
 

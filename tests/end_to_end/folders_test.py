@@ -119,6 +119,12 @@ class Folders(Scratch):
             file.write_bytes(data)
             self.check_refused(65, f"{file}: not a safetensors file", told)
             file.write_bytes(whole)
+            for name in ("spiece.model", "tokenizer.json"):
+                tokenizer = self.folder / "tokenizer"
+                tokenizer.mkdir()
+                (tokenizer / name).write_bytes(data)
+                self.check_refused(65, f"{tokenizer / name}: not a", told, model__tokenizer=tokenizer)
+                shutil.rmtree(tokenizer)
             lora = self.folder / "lora.safetensors"
             lora.write_bytes(data)
             self.check_refused(65, f"{lora}: not a safetensors file", told, model__lora=lora)

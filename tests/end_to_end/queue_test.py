@@ -12,7 +12,7 @@ import h5py
 from support import (ERROR, WARNING, Reference, Scratch, clip_file, command_of, finish, job_status,
                      main, names_of_states, programs_of, read_clip, run, send, start)
 
-SIZES = ({"frames": 13, "steps": 24}, {"frames": 5, "steps": 8}, {"frames": 9, "steps": 16})
+SIZES = ({"frames": 16, "steps": 24}, {"frames": 8, "steps": 8}, {"frames": 9, "steps": 16})
 
 
 class QueueCase(Scratch):

@@ -42,7 +42,7 @@ class RestartTest(Interrupted):
     def options(self, **more):
         more = {"prompt__text": ["one", "two", "three"], "sample__steps": STEPS} | more
         if BACKEND:
-            more = {"sample__height": 32, "sample__width": 32, "sample__frames": 5} | more
+            more = {"sample__height": 32, "sample__width": 32, "sample__frames": 8} | more
         return Reference("rotary").options(self.output, **more)
 
     def check_clips(self, count=3):

@@ -17,7 +17,7 @@ TUNE = {"parallel.tune": "yes"}
 TRIAL = 4  # steps of a clip for each layout
 STEPS = 3 * TRIAL + 4
 # Emulated GPUs are slow.
-SMALL = {"sample__height": 32, "sample__width": 32, "sample__frames": 5} if BACKEND else {}
+SMALL = {"sample__height": 32, "sample__width": 32, "sample__frames": 8} if BACKEND else {}
 
 
 class TuneTest(Interrupted):

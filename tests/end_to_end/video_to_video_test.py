@@ -110,8 +110,8 @@ class VideoToVideo(Interrupted):
         clips = []
         for video in ("exact.mkv", "long.mkv"):
             output = self.make(reference.options(
-                self.folder / video, prompt__text="one", prompt__video=MEDIA / video,
-                sample__strength=1))
+                self.folder / pathlib.Path(video).stem, prompt__text="one",
+                prompt__video=MEDIA / video, sample__strength=1))
             clips.append(read_clip(output))
         numpy.testing.assert_array_equal(clips[0]["latents"], clips[1]["latents"])
 

@@ -63,7 +63,7 @@ class WeightsTest(Scratch):
         made = execute([PROGRAM, "make-model", "cogvideox-2b", model, "--layers", 1,
                         "--text-layers", 1])
         self.assertEqual(made.status, 0, made)
-        common = {"model.path": model, "prompt.text": "a", "sample.frames": 5,
+        common = {"model.path": model, "prompt.text": "a", "sample.frames": 8,
                   "sample.height": 48, "sample.width": 64, "sample.steps": 1,
                   "output.video": "no", "numerics.dtype": "bfloat16", "parallel.replicas": 1}
         kept, clips = {}, {}

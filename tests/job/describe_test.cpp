@@ -63,6 +63,7 @@ JobPlan planned_job(const std::vector<std::int64_t>& frames, int ranks,
     job.formats.push_back({.size = {.height = 64, .width = 64, .frames = n}, .branches = 2});
     Clip clip;
     clip.format = job.formats.back();
+    clip.video = {n, 64, 64};
     clip.record.settings = {.height = 64, .width = 64, .frames = n, .steps = 20};
     job.clips.push_back({.index = int(job.clips.size()), .kind = job.kinds.add(clip)});
   }
@@ -137,6 +138,12 @@ TEST(Describe, DescribesClips) {
   const JobPlan one = planned_job({3}, 1, {});
   EXPECT_EQ(described(one), "1 clip of 3x64x64 (frames x height x width), 20 steps");
   EXPECT_EQ(described(planned_job({3, 5}, 1, {})), "2 clips of several sizes, 20 steps");
+  Clip shorter = one.kinds[0];
+  shorter.video = {1, 64, 64};
+  ClipKinds rounded;
+  rounded.add(shorter);
+  EXPECT_EQ(describe_clips(one.clips, rounded),
+            "1 clip of 1x64x64 (frames x height x width; asked for: 3x64x64), 20 steps");
   Clip from_video = one.kinds[0];
   from_video.record.settings.strength = 0.8;
   from_video.sampling.sampler =

@@ -1,5 +1,7 @@
 #include "train/data.hpp"
 
+#include <cstdlib>
+
 #include "support/expect_error.hpp"
 #include "support/ranks.hpp"
 #include "support/temp_folder.hpp"
@@ -55,6 +57,19 @@ TEST_F(Data, ReadsLinesOfJson) {
   // In a folder that gives the name.
   std::filesystem::rename(folder / "clips.jsonl", folder / "metadata.jsonl");
   EXPECT_EQ(read()[1], "sub/b.mov|two|metadata.jsonl:3");
+}
+
+TEST_F(Data, ReadsPathsInTheHomeOfTheUser) {
+  const char* const home = std::getenv("HOME");
+  const std::string before = home == nullptr ? "" : home;
+  setenv("HOME", "/home/cat", 1);
+  write("clips.csv", "video,prompt\r~/a.mp4,one\r~b.mp4,two\r");
+  EXPECT_THAT(read("clips.csv"),
+              ElementsAre("/home/cat/a.mp4|one|clips.csv:2", "~b.mp4|two|clips.csv:3"));
+  setenv("HOME", before.c_str(), 1);
+  write("clips.csv", "video,prompt\n~cat/a.mp4,one\n");
+  expect_error(
+      Status::usage, [&] { read_data(settings("clips.csv")); }, "clips.csv:2: found '~cat/a.mp4'");
 }
 
 TEST_F(Data, ReadsAListOfJson) {

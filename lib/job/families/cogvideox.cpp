@@ -45,6 +45,10 @@ ClipDefaults CogVideoX::defaults() const {
           .guidance = 6};
 }
 
+std::int64_t CogVideoX::made_frames(std::int64_t frames) const {
+  return decoded_frames(folder_.transformer.latent_frames(frames));
+}
+
 void CogVideoX::complete(Clip& clip, const Job& job, const ClipRequest& request,
                          const Tokenizer& tokenizer) const {
   const CogVideoXConfig& c = folder_.transformer;
@@ -58,17 +62,16 @@ void CogVideoX::complete(Clip& clip, const Job& job, const ClipRequest& request,
   c.check_size(clip.format.size, clip.index());
 
   const std::int64_t kept = c.latent_frames(frames);
-  require(
-      clip.format.input != InputKind::video || kept % c.patch.frames == 0, Status::usage,
-      "{}: clip {} uses {} frames, which are {} latent frames, expected a multiple of {} of "
-      "these, for instance {} frames",
-      clip.input ? clip.input->file.where : "", clip.index(), frames, kept, c.patch.frames,
-      (std::max(kept - kept % c.patch.frames, c.patch.frames) - 1) * c.temporal_compression + 1);
+  require(clip.format.input != InputKind::video || kept % c.patch.frames == 0, Status::usage,
+          "{}: clip {} uses {} frames, which are {} latent frames, expected a multiple of {} of "
+          "these, for instance {} frames",
+          clip.input ? clip.input->file.where : "", clip.index(), frames, kept, c.patch.frames,
+          decoded_frames(std::max(kept - kept % c.patch.frames, c.patch.frames)));
   const std::int64_t denoised = (kept + c.patch.frames - 1) / c.patch.frames * c.patch.frames;
   clip.latents = {denoised, rows, columns};
   clip.dropped_frames = denoised - kept;
   clip.latent_channels = c.latent_channels();
-  clip.video = {decoded_frames(kept), height, width};
+  clip.video = {made_frames(frames), height, width};
 
   if (clip.input) set_encoding(clip, job);
   const int steps = clip.steps();

@@ -26,6 +26,7 @@ class CogVideoX final : public Family {
                                        const WeightPlacement& placement,
                                        const std::optional<LoraShape>& lora) const override;
   std::optional<double> image_scale() const override;
+  std::int64_t made_frames(std::int64_t frames) const override;
   TrainingNoise training_noise(const Job& job, const VideoSize& size) const override;
 
  private:

@@ -11,6 +11,7 @@
 #include "models/opensora/transformer.hpp"
 #include "models/t5/t5.hpp"
 #include "weights/json.hpp"
+#include "weights/tokenizer_file.hpp"
 
 namespace reelmesh {
 namespace {
@@ -94,16 +95,14 @@ void check_classes(const ModelPaths& paths) {
     require(named.name == found, Status::data, "{}: the class is {}, expected {}, as {} says",
             config.file().string(), found, named.name, named.where);
   }
-  const std::filesystem::path index = paths.root / "model_index.json";
-  const auto parts = read_model_index(index).parts;
-  const auto tokenizer = parts.find("tokenizer");
-  if (tokenizer == parts.end() || paths.tokenizer != paths.root / "tokenizer") return;
+  const std::string tokenizer = tokenizer_class(paths);
+  if (tokenizer.empty() || paths.tokenizer != paths.root / "tokenizer") return;
   // The last is what transformers 5 names tokenizers of which it knows only tokenizer.json.
   const std::vector<std::string> known{"T5Tokenizer", "T5TokenizerFast", "PreTrainedTokenizerFast",
                                        "TokenizersBackend"};
-  const std::string& found = tokenizer->second.class_name;
-  require(std::ranges::find(known, found) != known.end(), Status::data,
-          "{}: tokenizer: found the class {}, expected {}", index.string(), printable(found),
+  require(std::ranges::find(known, tokenizer) != known.end(), Status::data,
+          "{}: tokenizer: found the class {}, expected {}",
+          (paths.root / "model_index.json").string(), printable(tokenizer),
           fmt::join(known, " or "));
 }
 
