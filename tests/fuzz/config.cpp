@@ -61,8 +61,8 @@ void read_schedulers(const Config& config) {
     const auto folder = OpenSoraFolder::open(opensora);
     folder.default_size();
     folder.default_guidance();
-    if (const auto* config = std::get_if<IddpmConfig>(&folder.scheduler)) {
-      Iddpm(*config, static_cast<int>(folder.default_steps()));
+    if (const auto* iddpm = std::get_if<IddpmConfig>(&folder.scheduler)) {
+      Iddpm(*iddpm, static_cast<int>(folder.default_steps()));
     } else {
       RectifiedFlow(std::get<RectifiedFlowConfig>(folder.scheduler),
                     static_cast<int>(folder.default_steps()), folder.default_size());
