@@ -13,7 +13,7 @@
 #include "job/families/cogvideox.hpp"
 #include "job/families/opensora.hpp"
 #include "job/weights_hash.hpp"
-#include "models/checkpoints/survey.hpp"
+#include "models/checkpoints/parts.hpp"
 #include "models/common/asked.hpp"
 #include "models/t5/t5.hpp"
 #include "weights/config.hpp"
@@ -25,6 +25,8 @@ namespace {
 
 template <class T>
 std::unique_ptr<const Family> open_as(const ModelPaths& paths) {
+  paths.check();
+  check_classes(paths);
   return std::make_unique<T>(paths);
 }
 
@@ -110,10 +112,7 @@ std::string Family::weights_hash(const comm::Group& world) const {
 std::unique_ptr<const Family> Family::open(const ModelPaths& paths) {
   paths.check_root();
   paths.check_links();
-  const Open open_family = find(paths.root / "model_index.json");
-  paths.check();
-  check_classes(paths);
-  return open_family(paths);
+  return find(paths.root / "model_index.json")(paths);
 }
 
 Family::Open Family::find(const std::filesystem::path& model_index) {
@@ -276,10 +275,9 @@ ClipList Family::clips(const Job& job, const Tokenizer& tokenizer, const Inputs&
 }
 
 void check_model(const Job& job) {
-  Family::open(job.model)->check_weights(job.train || has_videos(job));
-  for (const ModelPart part : model_parts) {
-    for (const std::string& unused : unused_contents(job.model, part)) log::warning("{}", unused);
-  }
+  const auto family = Family::open(job.model);
+  family->check_weights(job.train || has_videos(job));
+  for (const std::string& unused : family->unused_contents()) log::warning("{}", unused);
 }
 
 }  // namespace reelmesh

@@ -64,6 +64,8 @@ class Family {
   /// in its expected shape; those of the encoder if the model takes images, or with
   /// `encodes_video`. Error(data), and errors as Checkpoint::open.
   void check_weights(bool encodes_video) const;
+  /// What of the model's folder has no effect, for warnings. Errors as check_weights.
+  virtual std::vector<std::string> unused_contents() const { return {}; }
   virtual const T5Config& text_encoder() const = 0;
   /// Error(data) if it has more ids than the text encoder's embedding has rows.
   Tokenizer open_tokenizer() const;

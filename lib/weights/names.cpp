@@ -64,8 +64,8 @@ std::string without_numbers(const std::string& name) {
     std::string_view before = text;
     before.remove_suffix(std::min<std::size_t>(before.size(), 1));
     if (before.ends_with('s')) before.remove_suffix(1);
-    const bool counts = before.ends_with("block") || before.ends_with("layer") ||
-                        before.ends_with("resnet") || before.ends_with("attention");
+    const bool counts =
+        before.ends_with("block") || before.ends_with("layer") || before.ends_with("resnet");
     text += (number && counts ? "*" : word) + name.substr(end, 1);
     begin = end + 1;
   }

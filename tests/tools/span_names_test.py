@@ -29,6 +29,7 @@ OTHER_MEANINGS = {
     "lib/job/comparison.cpp": {"decode", "weights"},  # columns, and options
     "lib/job/correction.cpp": {"decode"},  # ranks in the description of a plan
     "lib/job/describe.cpp": {"decode", "encode"},  # roles and memory in the description of a plan
+    "lib/job/inputs.cpp": {"hash"},  # a fact that is remembered
     "lib/job/machine_file.cpp": {"load", "write"},  # keys of machine files
     "lib/pipeline/tuning.cpp": {"weights"},  # of a layout, in job.h5
     "lib/plan/describe.cpp": {"decode", "weights"},

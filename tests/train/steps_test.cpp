@@ -247,6 +247,7 @@ class Training {
   }
 
   void fill_cache(const CachedFiles& files, float brighter) const {
+    comm::run_on_first_rank(ranks_, [&] { prepare_cache(folder_ / "cache"); });
     const Tensor mean = reference_.get("latent_mean"), deviation = reference_.get("latent_std");
     const Shape one(latents_.begin() + 1, latents_.end());
     const auto everywhere = [&](const Tensor& x, const Shape& shape) {

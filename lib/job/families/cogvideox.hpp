@@ -1,5 +1,6 @@
 #pragma once
 #include "job/family.hpp"
+#include "models/checkpoints/survey.hpp"
 #include "models/cogvideox/folder.hpp"
 #include "models/cogvideox/step_cache.hpp"
 
@@ -13,6 +14,7 @@ class CogVideoX final : public Family {
 
   const char* name() const override { return "cogvideox"; }
   const ModelPaths& paths() const override { return folder_.paths; }
+  std::vector<std::string> unused_contents() const override { return unused_contents_of(paths()); }
   const T5Config& text_encoder() const override { return folder_.text_encoder; }
   ClipWorkload workload(const Clip& clip, std::int64_t text_tokens) const override;
   std::vector<std::int64_t> share(const DenoiseLayout& layout, int rank) const override;

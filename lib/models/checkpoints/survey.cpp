@@ -28,6 +28,23 @@ bool is_known_unread(ModelPart part, const std::string& name) {
          (name == "pos_embed" || name == "pos_embed_temporal" || name == "rope.freqs");
 }
 
+void add_unused_contents(std::vector<std::string>& found, const ModelPaths& paths, ModelPart part) {
+  const Config config = Config::read(paths.folder(part) / "config.json");
+  if (config.has("quantization_config")) {
+    found.push_back(fmt::format(
+        "{}: quantization_config is not followed: the weights are used in the types that they have",
+        config.file().string()));
+  }
+  const Checkpoint checkpoint = paths.open(part);
+  std::vector<std::string> unread = checkpoint.compare(expected_tensors(part, config)).unexpected;
+  std::erase_if(unread, [&](const std::string& name) { return is_known_unread(part, name); });
+  if (!unread.empty()) {
+    found.push_back(fmt::format("{}: {} tensor{} not read: {}", paths.folder(part).string(),
+                                unread.size(), unread.size() == 1 ? " is" : "s are",
+                                grouped(unread)));
+  }
+}
+
 void compare(PartSurvey& out, const Checkpoint& checkpoint, bool from_image) {
   const ExpectedShapes all = expected_tensors(out.part, *out.config);
   const ExpectedShapes needed = from_image ? all : needed_tensors(out.part, *out.config);
@@ -76,22 +93,9 @@ PartSurvey survey(ModelPart part, const std::filesystem::path& folder, bool from
   return out;
 }
 
-std::vector<std::string> unused_contents(const ModelPaths& paths, ModelPart part) {
+std::vector<std::string> unused_contents_of(const ModelPaths& paths) {
   std::vector<std::string> found;
-  const Config config = Config::read(paths.folder(part) / "config.json");
-  if (config.has("quantization_config")) {
-    found.push_back(fmt::format(
-        "{}: quantization_config is not followed: the weights are used in the types that they have",
-        config.file().string()));
-  }
-  const Checkpoint checkpoint = paths.open(part);
-  std::vector<std::string> unread = checkpoint.compare(expected_tensors(part, config)).unexpected;
-  std::erase_if(unread, [&](const std::string& name) { return is_known_unread(part, name); });
-  if (!unread.empty()) {
-    found.push_back(fmt::format("{}: {} tensor{} not read: {}", paths.folder(part).string(),
-                                unread.size(), unread.size() == 1 ? " is" : "s are",
-                                grouped(unread)));
-  }
+  for (const ModelPart part : model_parts) add_unused_contents(found, paths, part);
   return found;
 }
 

@@ -48,9 +48,9 @@ struct PartSurvey {
 /// image, so that all tensors of the VAE are needed.
 PartSurvey survey(ModelPart part, const std::filesystem::path& folder, bool from_image = false);
 
-/// What of a part's folder has no effect, for a warning: tensors that nothing reads, by groups, and
-/// keys of config.json that ask for something that is not done. Empty if there is none. Errors as
+/// What of the folders of the parts has no effect, for warnings: tensors that nothing reads, by
+/// groups, and keys of config.json that ask for something that is not done. Errors as
 /// Checkpoint::open, Config::read and model_class.
-std::vector<std::string> unused_contents(const ModelPaths& paths, ModelPart part);
+std::vector<std::string> unused_contents_of(const ModelPaths& paths);
 
 }  // namespace reelmesh
