@@ -228,7 +228,6 @@ void LinearForm::pack_on_cpu(const WeightRows& weight, std::int64_t first, std::
   for (const TileProduct& product : products_) packings.push_back(product.packing(true, stride));
   parallel_for(count, 1, [&](std::int64_t i) {
     const Tile& own = tile(first + i);
-    const Primitive& packing = packings[own.product];
     const std::int64_t plain = own.columns * stride;
     void* rows = scratch(0, plain, dtype_);
     weight.read(own.column, own.columns, rows, stride);
@@ -238,6 +237,7 @@ void LinearForm::pack_on_cpu(const WeightRows& weight, std::int64_t first, std::
                                  static_cast<std::byte*>(into));
       return;
     }
+    const Primitive& packing = packings[own.product];
     if (compute_ == dtype_) {
       packing.run({rows, into});
       return;

@@ -57,7 +57,11 @@ T* shared_memory() {
   return reinterpret_cast<T*>(on_host::shared_memory());
 }
 
-inline void atomic_add(std::int64_t* to, std::int64_t what) { *to += what; }
+// Sums beyond the range wrap around, as on a GPU.
+inline void atomic_add(std::int64_t* to, std::int64_t what) {
+  *to = static_cast<std::int64_t>(static_cast<std::uint64_t>(*to) +
+                                  static_cast<std::uint64_t>(what));
+}
 
 /// major·10 + minor
 inline int compute_capability(Device device) { return cuda::compute_capability(device); }
