@@ -6,7 +6,7 @@ import shutil
 
 import numpy
 
-from support import (ERROR, WARNING, Reference, Scratch, main, read_clip, read_header, run,
+from support import (DATA, ERROR, WARNING, Reference, Scratch, main, read_clip, read_header, run,
                      write_header)
 
 TRANSFORMER = "transformer/diffusion_pytorch_model.safetensors"
@@ -153,6 +153,19 @@ class Folders(Scratch):
         release.mkdir()
         (release / "config.json").write_text('{"architectures": ["STDiT3"]}')
         self.check_refused(66, "tools/convert_open_sora.py", model__path=release)
+
+    def test_what_the_newest_stack_saves(self):
+        """diffusers 0.42 and transformers 5 (tools/reference/make_saved_pipeline_data.py)."""
+        demo, data = DATA.parents[2] / "inputs" / "demo_model", DATA.parent
+        options = {"prompt__text": "a red circle moves", "sample__steps": 2, "sample__frames": 9,
+                   "sample__height": 64, "sample__width": 64}
+        self.expected = self.latents(model__path=demo, **options)
+        saved = self.folder / "saved"
+        shutil.copytree(data / "saved_pipeline", saved)
+        shutil.copytree(data / "tokenizer_of_transformers5", saved / "tokenizer")
+        for name in WEIGHTS:
+            shutil.copy(demo / name, saved / name)
+        self.check_same(model__path=saved, **options)
 
     def test_variants(self):
         self.expected = self.latents()
