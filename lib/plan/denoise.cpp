@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <optional>
 
 #include "base/units.hpp"
 #include "layout/space_time.hpp"
@@ -9,6 +10,9 @@
 
 namespace reelmesh {
 namespace {
+
+// Not while the costs of the workload are being made.
+bool is_timed(const DenoiseWorkload& w) { return w.whole_step && w.whole_step().timed(); }
 
 double number(std::int64_t n) { return static_cast<double>(n); }
 
@@ -31,7 +35,7 @@ struct GroupCost {
 GroupCost cost_of_group(const DenoiseWorkload& w, const LayoutCandidate& candidate) {
   const RankWeights& weights = candidate.layout.weights;
   GroupCost cost;
-  cost.timed = w.whole_step().timed();
+  cost.timed = is_timed(w);
   for (int rank = 0; rank < candidate.layout.tokens.ranks(); ++rank) {  // both halves cost the same
     const StepCost mine = estimated_step(w, candidate, rank);
     const double work = (cost.timed ? mine.time.computation : mine.flops) /
@@ -45,15 +49,18 @@ GroupCost cost_of_group(const DenoiseWorkload& w, const LayoutCandidate& candida
   return cost;
 }
 
-// Of the candidates whose estimated step is nearly as short as that of `best`, the one whose step
-// is the shortest by dry runs. Their estimates become those times.
+// The candidate whose step is the shortest by dry runs; of very many ranks, of the candidates whose
+// estimated step is nearly as short as that of `best`. Their estimates become those times.
 std::size_t fastest_by_dry_runs(const DenoiseWorkload& w,
                                 const std::vector<LayoutCandidate>& candidates,
                                 std::vector<GroupCost>& costs, std::size_t best) {
+  constexpr int many_ranks = 256;
   constexpr double near = 1.15;
+  const bool all = candidates[best].layout.mesh.ranks() <= many_ranks;
   const double bound = near * costs[best].total();
+  std::optional<std::size_t> fastest;
   for (std::size_t i = 0; i < candidates.size(); ++i) {
-    if (!(costs[i].total() <= bound)) continue;
+    if (!all && !(costs[i].total() <= bound)) continue;
     const DenoiseLayout& layout = candidates[i].layout;
     costs[i] = {.max_bytes = costs[i].max_bytes, .timed = true};
     for (int rank = 0; rank < layout.mesh.ranks(); ++rank) {
@@ -66,9 +73,9 @@ std::size_t fastest_by_dry_runs(const DenoiseWorkload& w,
       costs[i].min_work = std::min(costs[i].min_work, work);
       costs[i].messages = std::max(costs[i].messages, time.network);
     }
-    if (costs[i].total() < costs[best].total()) best = i;
+    if (!fastest || costs[i].total() < costs[*fastest].total()) fastest = i;
   }
-  return best;
+  return fastest.value_or(best);
 }
 
 std::string to_string(const GroupCost& cost) {
@@ -92,35 +99,53 @@ RankWeights weights_of_branch(const RankWeights& weights, int branch_ranks) {
   return smaller;
 }
 
-// The sizes of the axes that are asked for, and that of cfg.
-MeshRequest wanted_mesh(const DenoiseWorkload& w, const LayoutRequest& request) {
+// The sizes of the axes that are asked for, and that of cfg: the one that is preferred first,
+// others if times are known.
+std::vector<MeshRequest> wanted_meshes(const DenoiseWorkload& w, const LayoutRequest& request) {
   MeshRequest wanted = request.mesh;
+  std::vector<int> cfgs{wanted.cfg.value_or(1)};
   if (w.branches == 1) {
     if (wanted.ulysses && wanted.ring) wanted.ring = request.ranks / *wanted.ulysses;
-    wanted.cfg = 1;
-  } else if (!wanted.cfg) {
-    wanted.cfg = request.ranks / wanted.product() % 2 == 0 ? 2 : 1;
+    cfgs = {1};
+  } else if (!wanted.cfg && request.ranks / wanted.product() % 2 == 0) {
+    cfgs = {2};
+    const bool can_be_1 = !wanted.ring || !wanted.ulysses;
+    if (is_timed(w) && can_be_1) cfgs.push_back(1);
   }
-  expect(wanted.product() > 0 && request.ranks % wanted.product() == 0, "{} of {} ranks",
-         wanted.product(), request.ranks);
-  return wanted;
+  std::vector<MeshRequest> meshes;
+  for (const int cfg : cfgs) {
+    wanted.cfg = cfg;
+    expect(wanted.product() > 0 && request.ranks % wanted.product() == 0, "{} of {} ranks",
+           wanted.product(), request.ranks);
+    meshes.push_back(wanted);
+  }
+  return meshes;
 }
 
-}  // namespace
+// How tokens may be cut: as asked; if that is open and times are known, in every way that can be
+// asked for, the preferred one first.
+std::vector<Shard> possible_cuts(const DenoiseWorkload& w, const LayoutRequest& request) {
+  if (request.shard != Shard::automatic || !is_timed(w)) return {request.shard};
+  return {Shard::automatic, Shard::height, Shard::frames, Shard::grid};
+}
 
-std::vector<LayoutCandidate> mesh_layouts(const DenoiseWorkload& w, const LayoutRequest& request,
-                                          bool whole_text) {
-  const MeshRequest wanted = wanted_mesh(w, request);
+// Adds those of one cut and one cfg.
+void add_mesh_layouts(std::vector<LayoutCandidate>& candidates, const DenoiseWorkload& w,
+                      const LayoutRequest& request, const MeshRequest& wanted, Shard shard,
+                      bool whole_text) {
   const int branch_ranks = request.ranks / *wanted.cfg;
   DenoiseLayout layout;
   layout.weights = weights_of_branch(request.weights, branch_ranks);
-  layout.tokens = token_layout(request.shard, w.tokens(), branch_ranks, layout.weights);
+  layout.tokens = token_layout(shard, w.tokens(), branch_ranks, layout.weights);
+  const bool is_known = std::ranges::any_of(candidates, [&](const LayoutCandidate& known) {
+    return known.layout.mesh.cfg == *wanted.cfg && known.layout.tokens == layout.tokens;
+  });
+  if (is_known) return;
   layout.text = whole_text ? Layout::replicated({w.text_tokens}, branch_ranks)
                            : text_layout(w.text_tokens, layout.tokens, layout.weights);
   layout.latents = latents_of_tokens(layout.tokens, w.patch, w.latents);
   std::vector<Layout> segments{layout.tokens};
   if (!whole_text) segments.push_back(layout.text);
-  std::vector<LayoutCandidate> candidates;
   for (int ring = 1; ring <= branch_ranks; ++ring) {
     if (branch_ranks % ring != 0 || wanted.ring.value_or(ring) != ring) continue;
     const int ulysses = branch_ranks / ring;
@@ -130,6 +155,20 @@ std::vector<LayoutCandidate> mesh_layouts(const DenoiseWorkload& w, const Layout
                                      ring};
     candidates.push_back({layout, AttentionMesh(segments, geometry)});
   }
+}
+
+}  // namespace
+
+std::vector<LayoutCandidate> mesh_layouts(const DenoiseWorkload& w, const LayoutRequest& request,
+                                          bool whole_text) {
+  std::vector<LayoutCandidate> candidates;
+  const std::vector<MeshRequest> meshes = wanted_meshes(w, request);
+  for (const MeshRequest& wanted : meshes) {
+    for (const Shard shard : possible_cuts(w, request)) {
+      add_mesh_layouts(candidates, w, request, wanted, shard, whole_text);
+    }
+  }
+  const MeshRequest& wanted = meshes.front();
   expect(!candidates.empty(), "{} ranks cannot be cfg {} x ring {} x ulysses {}", request.ranks,
          *wanted.cfg, wanted.ring.value_or(0), wanted.ulysses.value_or(0));
   return candidates;
@@ -157,14 +196,23 @@ std::vector<LayoutCandidate> frame_layouts(const DenoiseWorkload& w, const Layou
       found = true;  // with a prime number of ranks there is no grid, and frames are cut
     }
   }
-  const Layout latents = latents_of_tokens(layout, w.patch, w.latents);
-  return {{{.mesh = {1, 1, ranks},
-            .tokens = layout,
-            .text = Layout::replicated({w.text_tokens}, ranks),
-            .latents = latents,
-            .parts = {ranks / best, best, 1},
-            .weights = weights},
-           std::nullopt}};
+  std::vector<LayoutCandidate> candidates;
+  const auto add = [&, &weights = weights](int rows) {
+    const Layout tokens_of = cut(rows);
+    candidates.push_back({{.mesh = {1, 1, ranks},
+                           .tokens = tokens_of,
+                           .text = Layout::replicated({w.text_tokens}, ranks),
+                           .latents = latents_of_tokens(tokens_of, w.patch, w.latents),
+                           .parts = {ranks / rows, rows, 1},
+                           .weights = weights},
+                          std::nullopt});
+  };
+  add(best);
+  const bool open = shard == Shard::automatic && is_timed(w);
+  for (int rows = 1; open && rows <= ranks; ++rows) {
+    if (ranks % rows == 0 && rows != best) add(rows);
+  }
+  return candidates;
 }
 
 StepCost estimated_step(const DenoiseWorkload& w, const LayoutCandidate& candidate, int rank) {
@@ -206,7 +254,9 @@ StepCost estimated_step(const DenoiseWorkload& w, const LayoutCandidate& candida
 ChosenLayout choose_layout(const DenoiseWorkload& w, const LayoutRequest& request) {
   std::vector<LayoutCandidate> candidates = w.layouts(w, request);
   expect(!candidates.empty(), "no layout for {} ranks", request.ranks);
-  if (!candidates.front().attention) return {std::move(candidates.front()), {}};
+  if (candidates.size() == 1 && !candidates.front().attention) {
+    return {std::move(candidates.front()), {}};
+  }
   std::vector<GroupCost> costs;
   for (const LayoutCandidate& candidate : candidates) costs.push_back(cost_of_group(w, candidate));
   std::size_t best = 0;
@@ -216,15 +266,16 @@ ChosenLayout choose_layout(const DenoiseWorkload& w, const LayoutRequest& reques
   if (costs[best].timed) best = fastest_by_dry_runs(w, candidates, costs, best);
   const GroupCost lowest = costs[best];
   const int cfg = candidates[best].layout.mesh.cfg;
-  std::string why =
-      fmt::format("{}{}; {}",
-                  !request.mesh.cfg && cfg == 2 ? "cfg 2 because the number of ranks is even; "
-                  : request.mesh.cfg.value_or(1) == 2 && w.branches == 1
-                      ? "guidance has one branch, so the ranks of cfg join the ring; "
-                      : "",
-                  candidates.size() > 1 ? fmt::format("lowest cost of {} meshes", candidates.size())
-                                        : "the only mesh possible",
-                  to_string(lowest));
+  std::string why = fmt::format(
+      "{}{}; {}",
+      !request.mesh.cfg && cfg == 2 && !lowest.timed ? "cfg 2 because the number of ranks is even; "
+      : request.mesh.cfg.value_or(1) == 2 && w.branches == 1
+          ? "guidance has one branch, so the ranks of cfg join the ring; "
+          : "",
+      candidates.size() > 1 ? fmt::format("{} of {} {}", lowest.timed ? "fastest" : "lowest cost",
+                                          candidates.size(), lowest.timed ? "layouts" : "meshes")
+                            : "the only mesh possible",
+      to_string(lowest));
   return {std::move(candidates[best]), std::move(why)};
 }
 

@@ -10,12 +10,15 @@ namespace reelmesh {
 /// exchanges once per step and the other axes in every layer. With one branch cfg is 1, and a
 /// requested ring takes the ranks of a requested cfg. With unequal weights tokens are cut in
 /// proportion to them; heads are still divided evenly, so a ring then balances the load better than
-/// Ulysses. whole_text: the text is not cut, since it is no part of that attention.
+/// Ulysses. If times are known, all cuts of the tokens and cfg 1 are candidates, too, where the
+/// request leaves them open. whole_text: the text is not cut, since it is no part of that
+/// attention.
 std::vector<LayoutCandidate> mesh_layouts(const DenoiseWorkload& workload,
                                           const LayoutRequest& request, bool whole_text = false);
 
-/// For models that attend within frames and along time, and to the whole text: one layout. Frames
-/// are cut while there are as many frames as ranks, otherwise frames and rows, by the grid with the
+/// For models that attend within frames and along time, and to the whole text: one layout, or, if
+/// times are known and Shard leaves it open, the grids of frames and rows after it. Frames are cut
+/// while there are as many frames as ranks, otherwise frames and rows, by the grid with the
 /// smallest makespan; Shard can ask for frames, rows or a grid.
 std::vector<LayoutCandidate> frame_layouts(const DenoiseWorkload& workload,
                                            const LayoutRequest& request);
