@@ -59,8 +59,8 @@ T* shared_memory() {
 
 // Sums beyond the range wrap around, as on a GPU.
 inline void atomic_add(std::int64_t* to, std::int64_t what) {
-  *to = static_cast<std::int64_t>(static_cast<std::uint64_t>(*to) +
-                                  static_cast<std::uint64_t>(what));
+  *to =
+      static_cast<std::int64_t>(static_cast<std::uint64_t>(*to) + static_cast<std::uint64_t>(what));
 }
 
 /// major·10 + minor
