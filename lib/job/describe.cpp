@@ -183,7 +183,7 @@ json describe(const JobPlan& planned, const std::vector<BatchOutline>& batches,
   const Clip& clip = planned.kinds[0];  // that of the first clip
   const VideoSize made = clip.made_size();
   const std::size_t size = planned.size_index(clip);
-  json all = reelmesh::describe(planned.plan, size);
+  json all = reelmesh::describe(planned.plan, size, planned.train.has_value());
   all.update(
       {{"device", planned.on_gpu ? "GPU" : "CPU"},
        {"products", planned.products},

@@ -115,9 +115,11 @@ json describe_layout(const Plan& plan, std::size_t size) {
           {"layout", described(plan.sizes.at(size))}};
 }
 
-json describe(const Plan& plan, std::size_t size) {
+json describe(const Plan& plan, std::size_t size, bool trains) {
   json all = describe(plan.memory);
   all.update(describe_layout(plan, size));
+  const RankRange counted = trains ? RankRange{0, plan.ranks} : plan.roles.denoise.front();
+  const std::int64_t clips = trains ? 1 : plan.sizes[size].workload.clips;
   double flops = 0, most_flops = 0;
   std::int64_t sent = 0;
   for (json& row : all["by_rank"]) {
@@ -133,13 +135,17 @@ json describe(const Plan& plan, std::size_t size) {
                 {"decodes", described(plan.decoded_latents(size, rank))},
                 {"step_sent_bytes", step.sent_bytes + step.sent_weights},
                 {"step_flops", step.flops}});
+    if (!counted.contains(rank)) continue;
     flops += step.flops;
     most_flops = std::max(most_flops, step.flops);
     sent += step.sent_bytes + step.sent_weights;
   }
   const std::set<int> hosts(plan.node.begin(), plan.node.end());
   all.update({{"hosts", hosts.size()},
-              {"step", {{"flops", flops}, {"most_flops", most_flops}, {"sent_bytes", sent}}}});
+              {"step",
+               {{"flops", flops / static_cast<double>(clips)},
+                {"most_flops", most_flops / static_cast<double>(clips)},
+                {"sent_bytes", sent / clips}}}});
   return all;
 }
 

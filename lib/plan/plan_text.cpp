@@ -345,7 +345,7 @@ std::string plan_text(const json& plan, Detail detail) {
   if (has("step")) {
     const json& step = plan["step"];
     text += fmt::format(
-        "a step of {}: {:.4g} GFLOP, {:.4g} on the busiest rank; {} sent by all ranks "
+        "a step of {}: {:.4g} GFLOP, {:.4g} on the busiest rank; {} sent by its ranks "
         "together\n",
         trains(plan) ? count(plan["training"].at("clips_of_step"), "clip") : "one clip",
         step.at("flops").get<double>() * 1e-9, step.at("most_flops").get<double>() * 1e-9,

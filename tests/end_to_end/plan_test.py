@@ -87,6 +87,22 @@ class PlanTest(PlanCase):
                     self.assertGreater(len(sent), 0)
                     self.assertEqual(set(sent), {planned["step_sent_bytes"]})
 
+    def test_work_of_a_step_is_that_of_one_clip(self):
+        """With replicas and batches, too; the FLOPs are those that the trace has."""
+        found = []
+        for ranks, more in ((1, {}), (2, {}), (2, {"parallel__replicas": 1}),
+                            (1, {"sample__batch": 2})):
+            options = self.tiny(**more) | {"output.path": self.folder / f"of {len(found)}"}
+            step = self.planned(options, "--ranks", ranks)["step"]
+            self.make(options, ranks)
+            with h5py.File(options["output.path"] / "trace.h5") as file:
+                spans = file["spans"][()]
+            steps = spans[(spans["name"] == b"denoise_step") & (spans["step"] == 0)]
+            self.assertEqual(step["flops"], steps["flops"].sum() / 2, more)  # of two clips
+            found.append(step["flops"])
+        # Two ranks both take the timestep's part, two clips share it.
+        self.assertLess(max(found), 1.01 * min(found))
+
     def test_every_rank_is_there_and_boxes_cover_the_clip(self):
         planned = self.planned({"model.path": DATA / "rotary"}, "--ranks", 7,
                                "--ranks-per-node", 3)
