@@ -13,8 +13,8 @@ nlohmann::json describe(const MemoryPlan& memory);
 /// on single ranks, so its size does not grow with their number.
 nlohmann::json describe_layout(const Plan& plan, std::size_t size);
 /// All of a plan, with clips of one size: both values above, and for each rank what it does.
-/// describe() adds what is known of the job's clips. "step": FLOPs and bytes sent of one clip, by the
-/// ranks of the first replica; in a training of all clips of a step, by all ranks.
+/// describe() adds what is known of the job's clips. "step": FLOPs and bytes sent of one clip, by
+/// the ranks of the first replica; in a training of all clips of a step, by all ranks.
 nlohmann::json describe(const Plan& plan, std::size_t size, bool trains = false);
 
 /// How much of a plan is printed.

@@ -119,7 +119,10 @@ class SlurmTest(CompareCase):
         plans = json.loads(compared().output)["compared"]
         sizes = [plan["memory"] / 2 ** 20 for plan in plans]  # MiB, as Slurm counts
         outcome = compared(SLURM_MEM_PER_NODE=str(int(1.1 * 4 * max(sizes))))
-        self.assertEqual(json.loads(outcome.output)["compared"], plans)
+        # Seconds of loading depend on how much of the weights is in the page cache just then.
+        layouts = [[plan["layout"], plan["memory"]] for plan in plans]
+        self.assertCountEqual([[plan["layout"], plan["memory"]]
+                               for plan in json.loads(outcome.output)["compared"]], layouts)
         self.refused(compared(SLURM_MEM_PER_NODE=str(int(0.9 * 4 * min(sizes)))), UNAVAILABLE,
                      "no layout of 4 ranks fits")
 
