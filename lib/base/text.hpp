@@ -24,6 +24,15 @@ inline std::string one_line(std::string_view text) {
   return line;
 }
 
+/// With the letters A to Z in lower case.
+inline std::string lower_case(std::string_view text) {
+  std::string lower(text);
+  for (char& c : lower) {
+    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+  }
+  return lower;
+}
+
 /// The first bytes of a text, at most `max_bytes`, without a partial character at the end.
 constexpr std::string_view text_prefix(std::string_view text, std::size_t max_bytes) {
   if (text.size() <= max_bytes) return text;

@@ -6,6 +6,7 @@
 #include <array>
 
 #include "base/nearest.hpp"
+#include "base/text.hpp"
 #include "job/options.hpp"
 
 namespace reelmesh {
@@ -176,11 +177,8 @@ constexpr auto table = std::to_array<OtherName>({
 
 // "Num_Frames" → "num-frames".
 std::string normalized(std::string_view name) {
-  std::string text(name.substr(0, 200));
-  for (char& c : text) {
-    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
-    if (c == '_') c = '-';
-  }
+  std::string text = lower_case(name.substr(0, 200));
+  std::ranges::replace(text, '_', '-');
   return text;
 }
 

@@ -1,6 +1,5 @@
 #include "media/image.hpp"
 
-#include <string_view>
 #include <utility>
 
 #include "base/error.hpp"
@@ -16,17 +15,21 @@ constexpr std::int64_t max_image_bytes = std::int64_t{1} << 30;
 
 // The format is found by the first bytes; the file's name does not matter.
 ImageHeader decode(InputFile file, Tensor* pixels) {
-  using namespace std::string_view_literals;
   const std::string begin = read_bytes(file, file_kind_bytes);
   std::rewind(file.stream.get());
-  const auto starts = [&](std::string_view bytes) { return begin.starts_with(bytes); };
-  if (starts("\x89PNG\r\n\x1a\n"sv)) return decode_png(file, pixels);
-  if (starts("\xff\xd8\xff"sv)) return decode_jpeg(file, pixels);
-  const bool is_webp = starts("RIFF"sv) && begin.find("WEBP", 8) == 8;
-  const bool is_avif = begin.find("ftypavif", 4) == 4;
-  const bool is_tiff = starts("II*\0"sv) || starts("MM\0*"sv);
-  if (is_webp || is_avif || is_tiff || starts("GIF8"sv) || starts("BM"sv)) {
-    return decode_with_libav(std::move(file), pixels);
+  switch (file_kind(begin)) {
+    case FileKind::png:
+      return decode_png(file, pixels);
+    case FileKind::jpeg:
+      return decode_jpeg(file, pixels);
+    case FileKind::webp:
+    case FileKind::gif:
+    case FileKind::bmp:
+    case FileKind::tiff:
+    case FileKind::avif:
+      return decode_with_libav(std::move(file), pixels);
+    default:
+      break;
   }
   fail(Status::data,
        "{}: not an image that is read, expected PNG, JPEG, WebP, GIF, BMP, TIFF or AVIF{}",

@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "base/error.hpp"
+#include "base/text.hpp"
 #include "comm/group_values.hpp"
 #include "comm/together.hpp"
 #include "job/values.hpp"
@@ -192,13 +193,6 @@ std::vector<DataSample> read_two_lists(const path& prompt_file, const path& vide
                                   at_line(videos[i].empty() ? video_file : prompt_file, line)));
   }
   return samples;
-}
-
-std::string lower_case(std::string text) {
-  std::ranges::transform(text, text.begin(), [](char c) {
-    return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
-  });
-  return text;
 }
 
 /// The files a.mp4 and a.txt of a folder.

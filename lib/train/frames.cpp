@@ -8,6 +8,7 @@
 #include "base/log.hpp"
 #include "base/number.hpp"
 #include "base/stop.hpp"
+#include "base/text.hpp"
 #include "base/trace.hpp"
 #include "comm/group_values.hpp"
 #include "comm/together.hpp"
@@ -23,9 +24,7 @@ double frame_at(std::int64_t i, double video_fps, double fps) {
 }
 
 bool is_image(const std::filesystem::path& file) {
-  std::string extension = file.extension().string();
-  std::ranges::transform(extension, extension.begin(),
-                         [](char c) { return static_cast<char>(std::tolower(c)); });
+  const std::string extension = lower_case(file.extension().string());
   return std::ranges::find(media::image_extensions, extension) != media::image_extensions.end();
 }
 
