@@ -177,7 +177,7 @@ void attempt(Verdict& verdict, Print&& print) {
 }
 
 void print_tokenizer(const ModelPaths& paths) {
-  const std::string name = tokenizer_class(paths);
+  const std::string name = class_in_index(paths, "tokenizer");
   std::cout << "\ntokenizer: " << (name.empty() ? "T5Tokenizer" : printable(name)) << '\n';
   line(fmt::format("{} ids, from {}", with_separators(Tokenizer::open(paths).vocabulary_size()),
                    tokenizer_file(paths).filename().string()));
@@ -302,7 +302,7 @@ Status inspect_command(int argc, const char* const* argv) {
       print_lora(lora.path, lora.scale);
       ModelPaths one = paths;
       one.loras = {lora};
-      one.open_transformer();
+      one.open(ModelPart::transformer);
       line("fits the transformer");
     });
   }

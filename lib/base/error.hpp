@@ -51,6 +51,16 @@ void require(bool condition, Status status, fmt::format_string<Args...> format, 
   if (!condition) fail(status, format, std::forward<Args>(args)...);
 }
 
+/// Calls work(), whose Errors then begin with "WHERE: ".
+template <class Work>
+void errors_begin_with(const std::string& where, Work&& work) {
+  try {
+    work();
+  } catch (const Error& error) {
+    throw Error(error.status(), where + ": " + error.what(), error.rank());
+  }
+}
+
 /// Throws Error(internal) unless `condition` holds: a violated precondition, so a bug.
 template <class... Args>
 void expect(bool condition, fmt::format_string<Args...> format, Args&&... args) {

@@ -81,11 +81,10 @@ JobFile job_file_kind(std::string_view subfolder, const std::string& name) {
 
 std::vector<fs::path> files_of(Product product) {
   std::vector<fs::path> files;
-  std::string_view last = names.front().name;  // not a subfolder
   for (const Name& own : names) {
     if (!own.renamed || own.product.value_or(product) != product) continue;
-    if (own.subfolder == last || own.kind == JobFile::cache) continue;
-    last = own.subfolder;
+    if (own.kind == JobFile::cache) continue;
+    if (!files.empty() && files.back().parent_path() == own.subfolder) continue;
     std::string name(own.name);
     if (name.starts_with('#')) name.replace(0, 1, "000000");
     files.push_back(fs::path(own.subfolder) / name);

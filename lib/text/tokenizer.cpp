@@ -31,7 +31,7 @@ Tokenizer Tokenizer::open(const std::filesystem::path& folder, const std::string
 }
 
 Tokenizer Tokenizer::open(const ModelPaths& paths) {
-  return open(paths.tokenizer, reelmesh::tokenizer_class(paths));
+  return open(paths.tokenizer, reelmesh::class_in_index(paths, "tokenizer"));
 }
 
 std::int64_t Tokenizer::vocabulary_size() const { return vocabulary_->size(); }

@@ -95,13 +95,7 @@ std::string when_sampled(const TrainSettings& settings) {
 }
 
 void of_sampling(const std::function<void()>& check) {
-  try {
-    check();
-  } catch (const Error& error) {
-    throw Error(error.status(),
-                fmt::format("train.sample-every: the clips that are made: {}", error.what()),
-                error.rank());
-  }
+  errors_begin_with("train.sample-every: the clips that are made", check);
 }
 
 JobPlan plan_sampling(const Job& clips, const Conditions& conditions, Inputs inputs,

@@ -36,9 +36,9 @@ ModelContents::ModelContents(const ModelPaths& paths) {
   // Only where it decides, so that hashes of other folders are those of earlier versions.
   const fs::path tokenizer = tokenizer_file(paths);
   if (tokenizer.filename() == "tokenizer.json") add_file(outline, tokenizer);
-  parts_.push_back(paths.open_text_encoder());
-  parts_.push_back(paths.open_transformer());
-  parts_.push_back(paths.open_vae());
+  parts_.push_back(paths.open(ModelPart::text_encoder));
+  parts_.push_back(paths.open(ModelPart::transformer));
+  parts_.push_back(paths.open(ModelPart::vae));
   // In the order of the parts' names.
   if (const LoraChanges* changes = parts_[1].changes()) {
     int applied = 0;

@@ -13,7 +13,7 @@ namespace reelmesh {
 /// Error(io); Error(data) if it has changed since it was opened.
 std::string sample_hash(const RegularFile& file);
 
-/// Remembers what was found in files from one job to the next, in one small JSON file for each. An
+/// Keeps what a job has found in files for later jobs, in one small JSON file for each. An
 /// entry is valid while the file has the same path (links resolved), inode, size, times of
 /// modification and of change, to the nanosecond, and sample of bytes. The folder may be deleted at
 /// any time.

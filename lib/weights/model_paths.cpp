@@ -1,7 +1,6 @@
 #include "weights/model_paths.hpp"
 
 #include <algorithm>
-#include <array>
 #include <cstdlib>
 #include <system_error>
 
@@ -199,11 +198,9 @@ void ModelPaths::check() const {
   need(tokenizer, "model.tokenizer");
   need(scheduler, "model.scheduler");
   if (!variant.empty()) {
-    const bool any = std::ranges::any_of(
-        std::array{ModelPart::transformer, ModelPart::vae, ModelPart::text_encoder},
-        [&](ModelPart part) {
-          return !weight_files(folder(part), weights_stem(part), variant).path.empty();
-        });
+    const bool any = std::ranges::any_of(model_parts, [&](ModelPart part) {
+      return !weight_files(folder(part), weights_stem(part), variant).path.empty();
+    });
     require(any, Status::no_input,
             "model.variant: found '{}', but no part of {} has such files, expected "
             "{}.{}.safetensors in one of them, for example",
@@ -220,14 +217,20 @@ const fs::path& ModelPaths::folder(ModelPart part) const {
   return part == ModelPart::transformer ? transformer : part == ModelPart::vae ? vae : text_encoder;
 }
 
-NamedClass class_of_part(const ModelPaths& paths, const std::string& part, const Config& config) {
+std::string class_in_index(const ModelPaths& paths, const std::string& part) {
   const fs::path index = paths.root / "model_index.json";
   std::error_code error;
-  if (config.file().parent_path() == paths.root / part && fs::exists(index, error)) {
-    const auto parts = read_model_index(index).parts;
-    if (const auto found = parts.find(part); found != parts.end()) {
-      return {printable(found->second.class_name), fmt::format("{}: {}", index.string(), part)};
-    }
+  if (!fs::exists(index, error)) return "";
+  const auto parts = read_model_index(index).parts;
+  const auto found = parts.find(part);
+  return found == parts.end() ? "" : found->second.class_name;
+}
+
+NamedClass class_of_part(const ModelPaths& paths, const std::string& part, const Config& config) {
+  if (config.file().parent_path() == paths.root / part) {
+    const std::string name = class_in_index(paths, part);
+    const std::string index = (paths.root / "model_index.json").string();
+    if (!name.empty()) return {printable(name), fmt::format("{}: {}", index, part)};
   }
   const std::string name = class_named_in(config);
   return {name.empty() ? "(none)" : printable(name), config.file().string()};
@@ -242,28 +245,9 @@ std::string ModelPaths::described() const {
   return text;
 }
 
-Checkpoint ModelPaths::open_transformer() const {
-  return Checkpoint::open(transformer, weights_stem(ModelPart::transformer), variant).with(loras);
-}
-
-Checkpoint ModelPaths::open_vae() const {
-  return Checkpoint::open(vae, weights_stem(ModelPart::vae), variant);
-}
-
-Checkpoint ModelPaths::open_text_encoder() const {
-  return Checkpoint::open(text_encoder, weights_stem(ModelPart::text_encoder), variant);
-}
-
 Checkpoint ModelPaths::open(ModelPart part) const {
-  switch (part) {
-    case ModelPart::transformer:
-      return open_transformer();
-    case ModelPart::vae:
-      return open_vae();
-    case ModelPart::text_encoder:
-      return open_text_encoder();
-  }
-  fail(Status::internal, "a model has no part {}", static_cast<int>(part));
+  const Checkpoint plain = Checkpoint::open(folder(part), weights_stem(part), variant);
+  return part == ModelPart::transformer ? plain.with(loras) : plain;
 }
 
 }  // namespace reelmesh

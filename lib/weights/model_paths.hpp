@@ -1,4 +1,5 @@
 #pragma once
+#include <array>
 #include <cstdint>
 #include <filesystem>
 #include <string>
@@ -18,6 +19,8 @@ struct LoraFile {
 
 /// The parts of a model that have weights.
 enum class ModelPart { transformer, vae, text_encoder };
+inline constexpr std::array model_parts{ModelPart::transformer, ModelPart::vae,
+                                        ModelPart::text_encoder};
 
 /// Of its weight files: "diffusion_pytorch_model", "model".
 const char* weights_stem(ModelPart part);
@@ -53,13 +56,14 @@ struct ModelPaths {
   /// For people: "models/x with LoRA ink.safetensors (scale 0.8), orbit.safetensors".
   std::string described() const;
 
-  // The weights of the parts, the transformer's with its LoRAs. Errors as Checkpoint::open and
-  // Checkpoint::with.
-  Checkpoint open_transformer() const;
-  Checkpoint open_vae() const;
-  Checkpoint open_text_encoder() const;
+  /// The weights of a part, the transformer's with its LoRAs. Errors as Checkpoint::open and
+  /// Checkpoint::with.
   Checkpoint open(ModelPart part) const;
 };
+
+/// The class that model_index.json names for a part ("tokenizer"); empty if it names none, or is
+/// missing. Errors as read_model_index.
+std::string class_in_index(const ModelPaths& paths, const std::string& part);
 
 /// The class of a part, and what names it, for messages.
 struct NamedClass {
@@ -69,7 +73,7 @@ struct NamedClass {
 
 /// The class of a part ("scheduler") whose folder has this config: as diffusers, the one that
 /// model_index.json names; if it names none, or if the user gives another folder for the part, the
-/// one in the config. Errors as read_model_index, but none if there is no model_index.json.
+/// one in the config. Errors as class_in_index.
 NamedClass class_of_part(const ModelPaths& paths, const std::string& part, const Config& config);
 
 }  // namespace reelmesh

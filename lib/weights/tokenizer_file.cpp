@@ -18,16 +18,7 @@ std::filesystem::path tokenizer_file(const std::filesystem::path& folder,
 }
 
 std::filesystem::path tokenizer_file(const ModelPaths& paths) {
-  return tokenizer_file(paths.tokenizer, tokenizer_class(paths));
-}
-
-std::string tokenizer_class(const ModelPaths& paths) {
-  const std::filesystem::path file = paths.root / "model_index.json";
-  std::error_code error;
-  if (!std::filesystem::exists(file, error)) return "";
-  const ModelIndex index = read_model_index(file);
-  const auto part = index.parts.find("tokenizer");
-  return part == index.parts.end() ? "" : part->second.class_name;
+  return tokenizer_file(paths.tokenizer, class_in_index(paths, "tokenizer"));
 }
 
 }  // namespace reelmesh

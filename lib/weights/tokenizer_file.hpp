@@ -19,7 +19,4 @@ std::filesystem::path tokenizer_file(const std::filesystem::path& folder,
 /// The same for the tokenizer of a model, whose class model_index.json names.
 std::filesystem::path tokenizer_file(const ModelPaths& paths);
 
-/// The class of the tokenizer in model_index.json; empty if the file is missing or names none.
-std::string tokenizer_class(const ModelPaths& paths);
-
 }  // namespace reelmesh

@@ -60,7 +60,7 @@ void bench(const std::vector<std::string>& words) {
   TorchGenerator generator(1);
   fill_noise(generator, text.global(), own_box(text, world).offset, own_box(text, world).extent,
              context.data<float>());
-  const CogVideoXTransformer transformer(model.paths.open_transformer(), config, dtype);
+  const CogVideoXTransformer transformer(model.paths.open(ModelPart::transformer), config, dtype);
 
   double fastest = 1e300;
   const Batch batch{clip};

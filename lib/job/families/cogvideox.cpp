@@ -112,7 +112,7 @@ std::vector<double> CogVideoX::step_distances(const Clip& clip) const {
     timesteps.push_back(static_cast<std::int64_t>(sampler.timestep(i)));
   }
   return distances_.get(timesteps, [&] {
-    return time_embedding_distances(folder_.paths.open_transformer(), folder_.transformer,
+    return time_embedding_distances(folder_.paths.open(ModelPart::transformer), folder_.transformer,
                                     timesteps);
   });
 }

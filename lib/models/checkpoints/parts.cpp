@@ -95,9 +95,10 @@ void check_classes(const ModelPaths& paths) {
     require(named.name == found, Status::data, "{}: the class is {}, expected {}, as {} says",
             config.file().string(), found, named.name, named.where);
   }
-  const std::string tokenizer = tokenizer_class(paths);
+  const std::string tokenizer = class_in_index(paths, "tokenizer");
   if (tokenizer.empty() || paths.tokenizer != paths.root / "tokenizer") return;
-  // The last is what transformers 5 names tokenizers of which it knows only tokenizer.json.
+  // The last two are the classes of tokenizers that have a tokenizer.json and no class of their
+  // own, in transformers 4 and 5.
   const std::vector<std::string> known{"T5Tokenizer", "T5TokenizerFast", "PreTrainedTokenizerFast",
                                        "TokenizersBackend"};
   require(std::ranges::find(known, tokenizer) != known.end(), Status::data,

@@ -11,9 +11,6 @@
 
 namespace reelmesh {
 
-inline constexpr std::array model_parts{ModelPart::transformer, ModelPart::vae,
-                                        ModelPart::text_encoder};
-
 const char* part_folder(ModelPart part);  ///< e.g. "text_encoder", as in model_index.json
 
 /// The class that config.json names, such as "STDiT"; CogVideoX's if it names none. Throws

@@ -18,8 +18,8 @@ void count(PartSurvey& out, const TensorInfos& tensors) {
   out.files = files.size();
 }
 
-// Tensors that models without a fault have, and that the reference does not read either, or that it
-// computes: positions (Open-Sora), the decoder of a whole T5.
+// Tensors of intact models that are not read: tables of positions, which are computed (Open-Sora),
+// and the decoder of a whole T5.
 bool is_known_unread(ModelPart part, const std::string& name) {
   if (part == ModelPart::text_encoder) {
     return name.starts_with("decoder.") || name.starts_with("lm_head.");

@@ -27,15 +27,8 @@ CogVideoXFolder CogVideoXFolder::open(const ModelPaths& paths) {
   const Config scheduler = Config::read(paths.scheduler / "scheduler_config.json");
   f.scheduler = read_scheduler(scheduler);
   const NamedClass sampler = class_of_part(paths, "scheduler", scheduler);
-  const auto named = [](const std::string& where, const auto& work) {
-    try {
-      work();
-    } catch (const Error& error) {
-      throw Error(error.status(), where + ": " + error.what());
-    }
-  };
-  named(scheduler.file().string(), [&] { check(f.scheduler); });
-  named(sampler.where, [&] { f.sampler = sampler_kind_of_class(sampler.name); });
+  errors_begin_with(scheduler.file().string(), [&] { check(f.scheduler); });
+  errors_begin_with(sampler.where, [&] { f.sampler = sampler_kind_of_class(sampler.name); });
 
   const std::string root = paths.root.string();
   require(f.text_encoder.d_model == f.transformer.text_channels, Status::data,

@@ -9,11 +9,7 @@ std::variant<IddpmConfig, RectifiedFlowConfig> read_open_sora_scheduler(const Co
     scheduler.num_sampling_steps =
         config.get_int("num_sampling_steps", scheduler.num_sampling_steps, 1, 1000000);
     scheduler.cfg_scale = config.get_double("cfg_scale", scheduler.cfg_scale, 0, 1000);
-    try {
-      check(scheduler);
-    } catch (const Error& error) {
-      throw Error(error.status(), config.file().string() + ": " + error.what());
-    }
+    errors_begin_with(config.file().string(), [&] { check(scheduler); });
     return scheduler;
   };
   if (named.name == "IDDPM") return checked(IddpmConfig{});
