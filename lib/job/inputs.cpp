@@ -290,7 +290,7 @@ void read_input_frames(
   if (state.text() != facts.state) {  // changed, or that of a host with files of its own
     const std::string hash = hash_of_file(file);
     require(hash == facts.hash, Status::data,
-            "{}: found the hash {}, expected {}, as when its frames were counted: the file was "
+            "{}: found the hash {}, expected {}, which it had when it was checked: the file was "
             "changed or replaced, or differs between hosts",
             name_for_messages(file), hash, facts.hash);
   }

@@ -208,7 +208,7 @@ void VideoStream::open_decoder() {
   decoder_->err_recognition |= AV_EF_CRCCHECK;
   // H.264 that was cut without encoding it again often refers to frames before the cut. They are
   // not shown, so this is no damage; wrong slices are found by check_frame().
-  // TIFF has tags for everything, of which unknown ones would be errors.
+  // With this flag, TIFF's decoder also refuses tags that it does not know, such as orientation.
   if (parameters.codec_id != AV_CODEC_ID_H264 && parameters.codec_id != AV_CODEC_ID_TIFF) {
     decoder_->err_recognition |= AV_EF_EXPLODE;
   }
@@ -265,8 +265,8 @@ bool VideoStream::send_packet() {
 }
 
 void VideoStream::check_frame() {
-  // FFV1's decoder conceals slices with a wrong checksum, and only logs it; that of TIFF what is
-  // missing at the end, among tags that it does not know.
+  // FFV1's decoder conceals slices with a wrong checksum, and TIFF's fills in rows that are missing
+  // at the end: both only log it. TIFF's also logs tags that it does not know, which is no damage.
   const bool is_tiff = decoder_->codec_id == AV_CODEC_ID_TIFF;
   const bool unknown_tag = is_tiff && libav_reason(0).starts_with("Unknown or unsupported tag");
   const bool concealed =

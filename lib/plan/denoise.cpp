@@ -11,7 +11,7 @@
 namespace reelmesh {
 namespace {
 
-// Not while the costs of the workload are being made.
+// Whether costs have seconds; not yet while the workload is being completed.
 bool is_timed(const DenoiseWorkload& w) { return w.whole_step && w.whole_step().timed(); }
 
 double number(std::int64_t n) { return static_cast<double>(n); }
@@ -99,8 +99,8 @@ RankWeights weights_of_branch(const RankWeights& weights, int branch_ranks) {
   return smaller;
 }
 
-// The sizes of the axes that are asked for, and that of cfg: the one that is preferred first,
-// others if times are known.
+// The sizes of the axes that are asked for, with each possible cfg. The preferred cfg is first;
+// there are others only if times are known.
 std::vector<MeshRequest> wanted_meshes(const DenoiseWorkload& w, const LayoutRequest& request) {
   MeshRequest wanted = request.mesh;
   std::vector<int> cfgs{wanted.cfg.value_or(1)};
@@ -129,7 +129,7 @@ std::vector<Shard> possible_cuts(const DenoiseWorkload& w, const LayoutRequest& 
   return {Shard::automatic, Shard::height, Shard::frames, Shard::grid};
 }
 
-// Adds those of one cut and one cfg.
+// Adds the layouts of one cut of the tokens and one cfg, unless there are some with the same boxes.
 void add_mesh_layouts(std::vector<LayoutCandidate>& candidates, const DenoiseWorkload& w,
                       const LayoutRequest& request, const MeshRequest& wanted, Shard shard,
                       bool whole_text) {
@@ -197,20 +197,19 @@ std::vector<LayoutCandidate> frame_layouts(const DenoiseWorkload& w, const Layou
     }
   }
   std::vector<LayoutCandidate> candidates;
-  const auto add = [&, &weights = weights](int rows) {
-    const Layout tokens_of = cut(rows);
+  const auto add = [&, &weights = weights](int rows, const Layout& tokens_cut) {
     candidates.push_back({{.mesh = {1, 1, ranks},
-                           .tokens = tokens_of,
+                           .tokens = tokens_cut,
                            .text = Layout::replicated({w.text_tokens}, ranks),
-                           .latents = latents_of_tokens(tokens_of, w.patch, w.latents),
+                           .latents = latents_of_tokens(tokens_cut, w.patch, w.latents),
                            .parts = {ranks / rows, rows, 1},
                            .weights = weights},
                           std::nullopt});
   };
-  add(best);
+  add(best, layout);
   const bool open = shard == Shard::automatic && is_timed(w);
   for (int rows = 1; open && rows <= ranks; ++rows) {
-    if (ranks % rows == 0 && rows != best) add(rows);
+    if (ranks % rows == 0 && rows != best) add(rows, cut(rows));
   }
   return candidates;
 }

@@ -67,8 +67,8 @@ std::string processes_of_this_host() {
   return fmt::format("{}-{}-", host_name(), is_known ? found.st_ino : 0);
 }
 
-/// Also if that is not known. A process that has ended, but whose parent does not know it yet, has
-/// no program any more.
+/// Whether the process runs, or may run, as there is no /proc that would tell. A zombie, whose
+/// parent has not waited for it yet, does not run: its exe leads nowhere.
 bool may_run(pid_t process) {
   struct stat ignored = {};
   if (::stat("/proc/self/exe", &ignored) != 0) return true;
