@@ -11,7 +11,6 @@
 #include "earlier.hpp"
 #include "given.hpp"
 #include "help.hpp"
-#include "job/comparison.hpp"
 #include "job/machine_file.hpp"
 #include "job/options.hpp"
 #include "job/values.hpp"

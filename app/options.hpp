@@ -8,9 +8,9 @@
 #include <string>
 #include <vector>
 
-#include "job/batch_system.hpp"
+#include "forecast/batch_system.hpp"
+#include "forecast/simulation.hpp"
 #include "job/job.hpp"
-#include "job/simulation.hpp"
 
 namespace reelmesh::app {
 

@@ -204,4 +204,8 @@ std::int64_t batch_steps(const BatchOutline& batch, const ClipKinds& kinds) {
   return std::ssize(batch) * (kinds[first.kind].sampling.sampler->calls() - first.saved_step);
 }
 
+std::string shown(const VideoSize& size) {
+  return fmt::format("{}x{}x{}", size.frames, size.height, size.width);
+}
+
 }  // namespace reelmesh

@@ -153,4 +153,7 @@ std::int64_t batch_steps(const BatchOutline& batch, const ClipKinds& kinds);
 /// The same without steps that are not computed (sampler/step_cache.hpp).
 std::int64_t computed_batch_steps(const BatchOutline& batch, const ClipKinds& kinds);
 
+/// "49x480x720": frames, height and width, as data.buckets has them.
+std::string shown(const VideoSize& size);
+
 }  // namespace reelmesh

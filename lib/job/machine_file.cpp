@@ -272,4 +272,10 @@ std::string to_text(const MachineTimes& machine) {
   return text;
 }
 
+void require_machine(const Job& job) {
+  require(job.machine != nullptr, Status::usage,
+          "device.machine is missing, expected a machine file, as plan --calibrate writes one: "
+          "plans are compared by their times");
+}
+
 }  // namespace reelmesh

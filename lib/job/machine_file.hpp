@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "job/job.hpp"
 #include "job/values.hpp"
 #include "plan/machine_times.hpp"
 
@@ -19,5 +20,8 @@ MachineTimes parse_machine(std::span<const Given> values, const std::string& fil
 
 /// The contents of a machine file.
 std::string to_text(const MachineTimes& machine);
+
+/// Error(usage) without device.machine.
+void require_machine(const Job& job);
 
 }  // namespace reelmesh

@@ -8,7 +8,7 @@
 #include <functional>
 
 #include "base/error.hpp"
-#include "job/describe.hpp"
+#include "job/clip.hpp"
 #include "job/values.hpp"
 #include "weights/lora.hpp"
 

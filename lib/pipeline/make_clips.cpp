@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "forecast/plan_job.hpp"
 #include "pipeline/clip_maker.hpp"
 #include "pipeline/engine.hpp"
 

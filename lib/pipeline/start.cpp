@@ -8,6 +8,7 @@
 #include "base/log.hpp"
 #include "base/trace.hpp"
 #include "comm/together.hpp"
+#include "forecast/plan_job.hpp"
 #include "job/host_memory.hpp"
 #include "ops/convolution.hpp"
 #include "ops/packing.hpp"

@@ -11,6 +11,7 @@
 #include "base/units.hpp"
 #include "comm/group_values.hpp"
 #include "comm/together.hpp"
+#include "forecast/plan_job.hpp"
 #include "pipeline/clip_states.hpp"
 
 namespace reelmesh::pipeline {

@@ -4,7 +4,7 @@
 #include <optional>
 #include <vector>
 
-#include "job/comparison.hpp"
+#include "forecast/comparison.hpp"
 #include "pipeline/make_clips.hpp"
 #include "pipeline/start.hpp"
 

@@ -1,6 +1,6 @@
 #pragma once
 // What a plan knows of a model: the sizes that determine layouts and costs, and functions that
-// count, by dry runs of the model (job/dry_runs.hpp), what a rank takes.
+// count, by dry runs of the model (forecast/dry_runs.hpp), what a rank takes.
 #include <functional>
 #include <optional>
 #include <vector>

@@ -6,6 +6,7 @@
 
 #include "base/stop.hpp"
 #include "base/trace.hpp"
+#include "forecast/plan_job.hpp"
 #include "job/options.hpp"
 #include "pipeline/run.hpp"
 

@@ -19,7 +19,7 @@
 #include "base/system.hpp"
 #include "base/trace.hpp"
 #include "comm/together.hpp"
-#include "job/describe.hpp"
+#include "forecast/describe.hpp"
 #include "job/options.hpp"
 #include "pipeline/report.hpp"
 #include "store/metrics.hpp"

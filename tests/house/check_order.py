@@ -25,10 +25,14 @@ MAY_INCLUDE = {
     # Plans are computed for any number of ranks and any model, without MPI.
     "plan": "base tensor layout weights",
     "store": "base tensor comm layout sampler",
-    # What a job is: options, clips, inputs, model families, its plan. It runs nothing.
+    # What a job is: options, clips, inputs, model families. It runs nothing.
     "job": "base tensor ops comm layout media weights text sampler models plan store",
-    "pipeline": "base tensor ops comm layout media weights text sampler models plan store job",
-    "train": "base tensor ops comm layout media weights text sampler models plan store job pipeline",
+    # What a job will take: layouts, memory, time.
+    "forecast": "base tensor ops comm layout media weights text sampler models plan store job",
+    "pipeline": "base tensor ops comm layout media weights text sampler models plan store job "
+                "forecast",
+    "train": "base tensor ops comm layout media weights text sampler models plan store job forecast "
+             "pipeline",
 }
 # Headers that a folder must not include, directly or transitively.
 UNREACHABLE = {

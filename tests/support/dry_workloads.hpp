@@ -3,7 +3,7 @@
 #include <memory>
 #include <vector>
 
-#include "job/dry_runs.hpp"
+#include "forecast/dry_runs.hpp"
 #include "job/families/cogvideox.hpp"
 #include "job/families/opensora.hpp"
 #include "models/cogvideox/decoder.hpp"

@@ -26,9 +26,9 @@ SOURCE = TOOLS.parent
 OTHER_MEANINGS = {
     "lib/ops/cuda/norm.cu": {"norm"},  # a kernel
     "lib/job/families/opensora.cpp": {"guidance"},  # a setting
-    "lib/job/comparison.cpp": {"decode", "weights"},  # columns, and options
-    "lib/job/correction.cpp": {"decode"},  # ranks in the description of a plan
-    "lib/job/describe.cpp": {"decode", "encode"},  # roles and memory in the description of a plan
+    "lib/forecast/comparison.cpp": {"decode", "weights"},  # columns, and options
+    "lib/forecast/correction.cpp": {"decode"},  # ranks in the description of a plan
+    "lib/forecast/describe.cpp": {"decode", "encode"},  # roles and memory in the description of a plan
     "lib/job/inputs.cpp": {"hash"},  # a fact that is remembered
     "lib/job/machine_file.cpp": {"load", "write"},  # keys of machine files
     "lib/pipeline/tuning.cpp": {"weights"},  # of a layout, in job.h5

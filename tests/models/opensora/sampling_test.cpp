@@ -1,5 +1,5 @@
 // Compares all steps of a clip with Open-Sora's own code: transformer, guidance, sampler and noise.
-#include "job/job_plan.hpp"
+#include "forecast/plan_job.hpp"
 #include "layout/relayout.hpp"
 #include "models/opensora/placement.hpp"
 #include "models/opensora/reference.hpp"

@@ -1,4 +1,4 @@
-#include "job/simulated_job.hpp"
+#include "forecast/simulated_job.hpp"
 
 #include <chrono>
 #include <nlohmann/json.hpp>

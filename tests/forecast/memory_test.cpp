@@ -1,7 +1,7 @@
 // Planned memory of released models, from their configurations without weights.
 #include <gmock/gmock.h>
 
-#include "job/job_plan.hpp"
+#include "forecast/plan_job.hpp"
 #include "plan/describe.hpp"
 #include "support/dry_workloads.hpp"
 #include "support/expect_error.hpp"

@@ -1,4 +1,4 @@
-#include "job/simulation.hpp"
+#include "forecast/simulation.hpp"
 
 #include <gtest/gtest.h>
 
@@ -7,7 +7,7 @@
 #include <set>
 #include <string_view>
 
-#include "job/prediction.hpp"
+#include "forecast/prediction.hpp"
 #include "support/constant_machine.hpp"
 #include "support/expect_error.hpp"
 #include "support/model_job.hpp"

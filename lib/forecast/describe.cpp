@@ -1,4 +1,4 @@
-#include "job/describe.hpp"
+#include "forecast/describe.hpp"
 
 #include <fmt/ranges.h>
 
@@ -8,6 +8,7 @@
 #include <set>
 #include <utility>
 
+#include "forecast/plan_job.hpp"
 #include "ops/onednn.hpp"
 
 namespace reelmesh {
@@ -172,10 +173,6 @@ std::string shown(const Mesh& mesh) {
   add("ring", mesh.ring);
   add("ulysses", mesh.ulysses);
   return axes.empty() ? "whole" : fmt::format("{}", fmt::join(axes, " x "));
-}
-
-std::string shown(const VideoSize& size) {
-  return fmt::format("{}x{}x{}", size.frames, size.height, size.width);
 }
 
 json describe(const JobPlan& planned, const std::vector<BatchOutline>& batches,

@@ -1,4 +1,4 @@
-#include "job/loading.hpp"
+#include "forecast/loading.hpp"
 
 #include "base/file.hpp"
 

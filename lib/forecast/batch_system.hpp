@@ -5,7 +5,7 @@
 #include <optional>
 #include <string>
 
-#include "job/prediction.hpp"
+#include "forecast/prediction.hpp"
 
 namespace reelmesh {
 

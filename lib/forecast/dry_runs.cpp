@@ -1,4 +1,4 @@
-#include "job/dry_runs.hpp"
+#include "forecast/dry_runs.hpp"
 
 #include <algorithm>
 #include <set>

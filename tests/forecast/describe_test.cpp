@@ -1,4 +1,4 @@
-#include "job/describe.hpp"
+#include "forecast/describe.hpp"
 
 #include <gmock/gmock.h>
 

@@ -2,7 +2,7 @@
 // How long a job is predicted to take.
 #include <nlohmann/json_fwd.hpp>
 
-#include "job/job_plan.hpp"
+#include "forecast/plan_job.hpp"
 
 namespace reelmesh {
 

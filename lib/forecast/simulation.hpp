@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "base/trace.hpp"
-#include "job/job_plan.hpp"
+#include "forecast/plan_job.hpp"
 
 namespace reelmesh {
 

@@ -1,4 +1,4 @@
-#include "job/prediction.hpp"
+#include "forecast/prediction.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "job/correction.hpp"
+#include "forecast/correction.hpp"
 
 #include <gtest/gtest.h>
 
@@ -6,7 +6,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "job/simulation.hpp"
+#include "forecast/simulation.hpp"
 #include "store/saved_trace.hpp"
 #include "store/trace_file.hpp"
 #include "support/constant_machine.hpp"

@@ -1,4 +1,4 @@
-#include "job/calibration.hpp"
+#include "forecast/calibration.hpp"
 
 #include <fcntl.h>
 #include <unistd.h>

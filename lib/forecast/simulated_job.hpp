@@ -1,7 +1,7 @@
 #pragma once
 // Files of a simulated job.
+#include "forecast/simulation.hpp"
 #include "job/job_record.hpp"
-#include "job/simulation.hpp"
 
 namespace reelmesh {
 

@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "job/job_plan.hpp"
-#include "job/prediction.hpp"
+#include "forecast/plan_job.hpp"
+#include "forecast/prediction.hpp"
 
 namespace reelmesh {
 

@@ -1,4 +1,4 @@
-#include "job/comparison.hpp"
+#include "forecast/comparison.hpp"
 
 #include <fmt/format.h>
 
@@ -8,7 +8,8 @@
 #include "base/error.hpp"
 #include "base/report.hpp"
 #include "base/units.hpp"
-#include "job/describe.hpp"
+#include "forecast/describe.hpp"
+#include "job/machine_file.hpp"
 
 namespace reelmesh {
 namespace {
@@ -103,12 +104,6 @@ bool same_layout(const ComparedPlan& a, const ComparedPlan& b) {
 }
 
 }  // namespace
-
-void require_machine(const Job& job) {
-  require(job.machine != nullptr, Status::usage,
-          "device.machine is missing, expected a machine file, as plan --calibrate writes one: "
-          "plans are compared by their times");
-}
 
 ComparedPlan in_short(const JobPlan& planned, const std::vector<BatchOutline>& batches) {
   const Plan& plan = planned.plan;

@@ -1,5 +1,5 @@
 // Layouts that are chosen and compared by their predicted times.
-#include "job/comparison.hpp"
+#include "forecast/comparison.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "job/simulation.hpp"
+#include "forecast/simulation.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -11,7 +11,7 @@
 #include "base/error.hpp"
 #include "base/number.hpp"
 #include "base/units.hpp"
-#include "job/loading.hpp"
+#include "forecast/loading.hpp"
 
 namespace reelmesh {
 namespace {

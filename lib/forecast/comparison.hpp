@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "job/prediction.hpp"
+#include "forecast/prediction.hpp"
 
 namespace reelmesh {
 
@@ -19,9 +19,6 @@ struct ComparedPlan {
   double efficiency = 0;    ///< of N ranks: rank-seconds of the smallest job / those of this one
   Prediction prediction;
 };
-
-/// Error(usage) without device.machine.
-void require_machine(const Job& job);
 
 /// The plan of a job, whose times are known, in short.
 ComparedPlan in_short(const JobPlan& planned, const std::vector<BatchOutline>& batches);

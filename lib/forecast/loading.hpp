@@ -2,7 +2,7 @@
 // How long weights take to load, as predicted.
 #include <array>
 
-#include "job/job_plan.hpp"
+#include "forecast/plan_job.hpp"
 
 namespace reelmesh {
 

@@ -1,4 +1,4 @@
-#include "job/correction.hpp"
+#include "forecast/correction.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -9,7 +9,7 @@
 #include "base/error.hpp"
 #include "base/report.hpp"
 #include "base/units.hpp"
-#include "job/loading.hpp"
+#include "forecast/loading.hpp"
 #include "store/saved_job.hpp"
 #include "store/saved_trace.hpp"
 #include "tensor/ledger.hpp"

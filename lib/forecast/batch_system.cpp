@@ -1,4 +1,4 @@
-#include "job/batch_system.hpp"
+#include "forecast/batch_system.hpp"
 
 #include <fmt/format.h>
 

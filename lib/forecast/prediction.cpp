@@ -1,11 +1,11 @@
-#include "job/prediction.hpp"
+#include "forecast/prediction.hpp"
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "base/error.hpp"
-#include "job/describe.hpp"
-#include "job/loading.hpp"
+#include "forecast/describe.hpp"
+#include "forecast/loading.hpp"
 #include "plan/step_time.hpp"
 
 namespace reelmesh {

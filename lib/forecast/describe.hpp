@@ -2,13 +2,11 @@
 // What `run` and `plan` say first, and job.h5 keeps.
 #include <nlohmann/json_fwd.hpp>
 
-#include "job/prediction.hpp"
+#include "forecast/prediction.hpp"
 #include "plan/describe.hpp"
 
 namespace reelmesh {
 
-/// "49x480x720": frames, height and width, as data.buckets has them.
-std::string shown(const VideoSize& size);
 /// "cfg 2 x ring 3", without axes of one rank; "whole" for one rank.
 std::string shown(const Mesh& mesh);
 

@@ -1,5 +1,5 @@
 // Plans of whole jobs for the tiny checkpoints of tests/data.
-#include "job/job_plan.hpp"
+#include "forecast/plan_job.hpp"
 
 #include <gtest/gtest.h>
 
@@ -7,8 +7,8 @@
 #include <nlohmann/json.hpp>
 #include <numeric>
 
-#include "job/describe.hpp"
-#include "job/prediction.hpp"
+#include "forecast/describe.hpp"
+#include "forecast/prediction.hpp"
 #include "plan/describe.hpp"
 #include "support/constant_machine.hpp"
 #include "support/model_job.hpp"
