@@ -39,6 +39,7 @@ Conditions conditions_of(const PlanOptions& options, int ranks) {
       plan_conditions(job, ranks, job.threads.value_or(1), std::move(node_of),
                       ops::compute_dtype(job.dtype), job.backend == Backend::cuda);
   if (!conditions.on_gpu) conditions.node_bytes = options.node_bytes;
+  if (job.machine != nullptr) conditions.on_disk = bytes_on_disk(*Family::open(job.model));
   return conditions;
 }
 
@@ -74,6 +75,15 @@ void print_plans(const std::vector<ComparedPlan>& plans, bool with_ranks, const 
   }
 }
 
+std::string described_choice(const std::vector<ComparedPlan>& plans, const Job& job, int ranks) {
+  const auto equal = std::count_if(plans.begin() + 1, plans.end(),
+                                   [](const ComparedPlan& plan) { return plan.equal; });
+  return fmt::format(
+      "{} of {} layouts that fit {} ranks are as fast within {:.0f} %, the error of the times (=)\n"
+      "recommended: auto, which needs no option\n",
+      equal, plans.size() - 1, ranks, 100 * stated_error(*job.machine));
+}
+
 Status print_layouts(const PlanOptions& options) {
   const Job& job = options.job;
   require(!job.train, Status::usage,
@@ -82,10 +92,7 @@ Status print_layouts(const PlanOptions& options) {
   const Conditions conditions = conditions_of(options, ranks);
   JobPlan planned = plan_job(job, conditions, probe_inputs(job));
   const std::vector<ComparedPlan> plans = compare_plans(planned, job, conditions, planned.clips);
-  print_plans(plans, false,
-              fmt::format("the fastest of {} layouts that fit {} ranks: {}\n", plans.size(), ranks,
-                          plans.front().options),
-              options.json);
+  print_plans(plans, false, described_choice(plans, job, ranks), options.json);
   return Status::ok;
 }
 
@@ -288,9 +295,10 @@ Status plan_command(int argc, const char* const* argv) {
   const JobPlan planned = fitting_job(job, conditions);
   add_clips(planned, "", job.batch);
   if (!options.simulate.empty()) {
-    const Simulation simulation = simulate(job, planned, options.failures);
-    const double undisturbed =
-        simulation.failures.empty() ? simulation.seconds : simulate(job, planned, {}).seconds;
+    constexpr std::int64_t max_spans = 1'000'000;
+    const auto batches = form_batches(planned.clips, planned.kinds, job.batch);
+    const Simulation simulation = simulate(planned, planned, batches, options.failures, max_spans);
+    const double undisturbed = simulate(planned, planned, batches).seconds;
     write_simulation(options.simulate, simulation, job, planned, program_info(), described);
     described["simulated"] = describe(simulation, undisturbed);
     text += describe_simulation(simulation, undisturbed, options.simulate);

@@ -25,15 +25,16 @@ std::string layout_text(const Plan& plan) {
   return text + (mesh.ranks() == 1 ? "1 rank" : shown(mesh));
 }
 
-std::string options_text(const Plan& plan) {
+std::string options_text(const Plan& plan, Shard shard) {
   const Roles& roles = plan.roles;
   const Mesh& mesh = plan.sizes.front().denoise.front().mesh;
   std::string text;
   const auto add = [&](const char* option, const auto& value) {
     text += fmt::format("{}--parallel.{} {}", text.empty() ? "" : " ", option, value);
   };
-  if (roles.mode == Mode::split) {
-    add("mode", "split");
+  const bool split = roles.mode == Mode::split;
+  add("mode", split ? "split" : "phased");
+  if (split) {
     add("text", roles.text.count);
     add("decode", roles.decode.front().count);
   }
@@ -41,76 +42,27 @@ std::string options_text(const Plan& plan) {
   add("cfg", mesh.cfg);
   add("ring", mesh.ring);
   add("ulysses", mesh.ulysses);
+  if (shard != Shard::automatic) add("shard", name_of(shard));
   add("weights", name_of(plan.weights.residence));
   return text;
 }
 
-std::vector<int> divisors(int number) {
-  std::vector<int> all;
-  for (int i = 1; i <= number; ++i) {
-    if (number % i == 0) all.push_back(i);
-  }
-  return all;
-}
-
-bool permits(const std::optional<int>& asked, int value) { return !asked || *asked == value; }
-
-// The meshes of a group of `ranks` ranks that a request leaves open, added to `requests`.
-void add_meshes(const ParallelRequest& asked, int ranks, std::vector<ParallelRequest>& requests) {
-  for (const int cfg : {1, 2}) {
-    if (ranks % cfg != 0 || !permits(asked.cfg, cfg)) continue;
-    for (const int ring : divisors(ranks / cfg)) {
-      const int ulysses = ranks / cfg / ring;
-      if (!permits(asked.ring, ring) || !permits(asked.ulysses, ulysses)) continue;
-      ParallelRequest request = asked;
-      request.cfg = cfg;
-      request.ring = ring;
-      request.ulysses = ulysses;
-      requests.push_back(std::move(request));
-    }
-  }
-}
-
-// All of the job's requests but those that only differ in where weights are.
-std::vector<ParallelRequest> open_requests(const ParallelRequest& asked, int ranks,
-                                           std::size_t batches) {
-  std::vector<ParallelRequest> requests;
-  const auto add_groups = [&](ParallelRequest request, int for_denoising) {
-    for (const int replicas : divisors(for_denoising)) {
-      if (static_cast<std::size_t>(replicas) > batches && replicas > 1) break;
-      if (!permits(asked.replicas, replicas)) continue;
-      request.replicas = replicas;
-      add_meshes(request, for_denoising / replicas, requests);
-    }
-  };
-  if (asked.mode != Mode::split) {
-    ParallelRequest phased = asked;
-    phased.mode = Mode::phased;
-    add_groups(phased, ranks);
-  }
-  if (asked.mode != Mode::phased && ranks >= 3) {
-    ParallelRequest split = asked;
-    split.mode = Mode::split;
-    split.text = asked.text.value_or(1);
-    split.decode = asked.decode.value_or(std::max(1, ranks / 8));
-    const int left = ranks - *split.text - *split.decode;
-    if (left > 0) add_groups(split, left);
-  }
-  return requests;
-}
-
 bool same_layout(const ComparedPlan& a, const ComparedPlan& b) {
-  return a.layout == b.layout && a.weights == b.weights;
+  return a.layout == b.layout && a.cut == b.cut && a.weights == b.weights;
 }
 
 }  // namespace
 
-ComparedPlan in_short(const JobPlan& planned, const std::vector<BatchOutline>& batches) {
+ComparedPlan in_short(const JobPlan& planned, const std::vector<BatchOutline>& batches,
+                      const ParallelRequest& request) {
   const Plan& plan = planned.plan;
   ComparedPlan compared;
   compared.ranks = plan.ranks;
+  compared.request = request;
   compared.layout = layout_text(plan);
-  compared.options = options_text(plan);
+  if (planned.tail) compared.layout += ", then " + layout_text(*planned.tail);
+  compared.cut = shown_cut(plan.sizes.front().denoise.front().tokens);
+  compared.options = options_text(plan, request.shard);
   compared.weights = name_of(plan.weights.residence);
   for (int rank = 0; rank < plan.ranks; ++rank) {
     compared.memory = std::max(compared.memory, plan.memory.peak(rank));
@@ -128,57 +80,46 @@ std::vector<ComparedPlan> compare_plans(JobPlan& planned, const Job& job,
   const std::vector<BatchOutline> batches = form_batches(clips, planned.kinds, job.batch);
   std::vector<ComparedPlan> plans;
   std::string unknown;
-  const auto try_all = [&](const std::vector<ParallelRequest>& requests) {
-    for_each_plan(planned, job, conditions, requests, [&](const ParallelRequest& request) {
-      std::optional<ComparedPlan> predicted;
-      try {
-        predicted = in_short(planned, batches);
-      } catch (const Error& error) {
-        if (error.status() != Status::data) throw;
-        unknown = error.what();  // the machine file lacks what this plan needs: a link
-        return;
-      }
-      ComparedPlan& found = *predicted;
-      found.request = request;
+  for (Candidate& candidate : layouts_of_job(planned, job, conditions, batches)) {
+    static_cast<JobLayout&>(planned) = std::move(candidate.layout);
+    try {
+      ComparedPlan found = in_short(planned, batches, candidate.request);
       const bool known = std::ranges::any_of(
           plans, [&](const ComparedPlan& other) { return same_layout(found, other); });
       if (!known) plans.push_back(std::move(found));
-    });
-    std::ranges::stable_sort(plans, {},
-                             [](const ComparedPlan& plan) { return plan.prediction.job; });
-  };
-  try_all(open_requests(job.parallel, conditions.machine.ranks, batches.size()));
+    } catch (const Error& error) {
+      if (error.status() != Status::data) throw;
+      unknown = error.what();  // the machine file lacks what this plan needs: a link
+    }
+  }
   require(!plans.empty() || unknown.empty(), Status::data, "{}", unknown);
   require(!plans.empty(), Status::unavailable, "no layout of {} ranks fits",
           conditions.machine.ranks);
-  if (job.parallel.weights == WeightsChoice::automatic) {
-    // Of the fastest layouts with other places for their weights.
-    constexpr std::size_t few = 3;
-    std::vector<ParallelRequest> others;
-    for (std::size_t i = 0; i < std::min(few, plans.size()); ++i) {
-      for (const WeightsChoice choice : {WeightsChoice::sharded, WeightsChoice::host}) {
-        others.push_back(plans[i].request);
-        others.back().weights = choice;
-      }
-    }
-    try_all(others);
+  for (ComparedPlan& plan : plans) {
+    plan.equal =
+        plan.prediction.job <= (1 + stated_error(*job.machine)) * plans.front().prediction.job;
   }
   return plans;
 }
 
 std::string table_of(const std::vector<ComparedPlan>& plans, bool with_ranks) {
-  std::vector<std::string> header{"layout", "weights"};
+  std::vector<std::string> header{"layout", "cut", "weights"};
   if (with_ranks) header.emplace_back("ranks");
   for (const char* name : {"job", "step", "network", "decode", "idle", "memory"}) {
     header.emplace_back(name);
   }
-  if (with_ranks) header.insert(header.end(), {"rank hours", "efficiency"});
-  Table table(header, 2);
+  if (with_ranks) {
+    header.insert(header.end(), {"rank hours", "efficiency"});
+  } else {
+    header.emplace_back("than auto");
+  }
+  Table table(header, 3);
   for (const ComparedPlan& plan : plans) {
     const Prediction& p = plan.prediction;
     const SizePrediction& size = p.sizes.front();
     const double step = size.step.total();
-    std::vector<std::string> row{plan.layout, plan.weights};
+    const bool is_auto = !with_ranks && &plan == &plans.front();
+    std::vector<std::string> row{(is_auto ? "auto: " : "") + plan.layout, plan.cut, plan.weights};
     if (with_ranks) row.push_back(std::to_string(plan.ranks));
     row.insert(row.end(), {format_short_seconds(p.job), format_short_seconds(step),
                            fmt::format("{:.0f} %", 100 * size.step.network / std::max(step, 1e-12)),
@@ -187,6 +128,10 @@ std::string table_of(const std::vector<ComparedPlan>& plans, bool with_ranks) {
     if (with_ranks) {
       row.push_back(fmt::format("{:.3g}", p.job * plan.ranks / 3600));
       row.push_back(fmt::format("{:.0f} %", 100 * plan.efficiency));
+    } else {
+      const double more = p.job / plans.front().prediction.job - 1;
+      row.push_back(is_auto ? ""
+                            : fmt::format("{:+.1f} %{}", 100 * more, plan.equal ? " =" : "  "));
     }
     table.row(std::move(row));
   }
@@ -199,10 +144,12 @@ nlohmann::json described(const std::vector<ComparedPlan>& plans) {
     const Prediction& p = plan.prediction;
     all.push_back({{"ranks", plan.ranks},
                    {"layout", plan.layout},
+                   {"cut", plan.cut},
                    {"options", plan.options},
                    {"weights", plan.weights},
                    {"memory", plan.memory},
                    {"efficiency", plan.efficiency},
+                   {"equal", plan.equal},
                    {"job_seconds", p.job},
                    {"step_seconds", p.sizes.front().step.total()},
                    {"network_seconds", p.sizes.front().step.network},

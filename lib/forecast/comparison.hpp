@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "forecast/plan_job.hpp"
 #include "forecast/prediction.hpp"
 
 namespace reelmesh {
@@ -13,21 +14,24 @@ struct ComparedPlan {
   int ranks = 1;
   ParallelRequest request;  ///< of compare_plans()
   std::string layout;   ///< "2 replicas of cfg 2 x ulysses 3", "split, 1 text, 1 decode; ring 6"
+  std::string cut;      ///< of the tokens of a group: "rows 8"
   std::string options;  ///< with which `run` chooses it: "--parallel.replicas 2 ..."
   std::string weights;  ///< of the transformer: "replicated", "sharded", "host"
   std::int64_t memory = 0;  ///< bytes of the rank with most
   double efficiency = 0;    ///< of N ranks: rank-seconds of the smallest job / those of this one
+  bool equal = false;       ///< whether it is as fast as the fastest within stated_error()
   Prediction prediction;
 };
 
 /// The plan of a job, whose times are known, in short.
-ComparedPlan in_short(const JobPlan& planned, const std::vector<BatchOutline>& batches);
+/// request: with which it was made.
+ComparedPlan in_short(const JobPlan& planned, const std::vector<BatchOutline>& batches,
+                      const ParallelRequest& request = {});
 
-/// The plans that the job's options leave open and that fit, the fastest first: replicas, meshes,
-/// split mode, and for the fastest of them the places of weights. Plans whose times the machine
-/// file does not give, as it lacks a link, are left out. clips: those that are to be made. Leaves
-/// one of them in `planned`. Errors as require_machine() and predict(); Error(unavailable) if none
-/// fits.
+/// The layout that the job gets, which needs no option, and then those that its options leave open
+/// and that fit, the fastest first (Choice::all). Layouts whose times the machine file does not
+/// give, as it lacks a link, are left out. clips: those that are to be made. Leaves one of them in
+/// `planned`. Errors as require_machine() and predict(); Error(unavailable) if none fits.
 std::vector<ComparedPlan> compare_plans(JobPlan& planned, const Job& job,
                                         const Conditions& conditions,
                                         std::span<const ClipOutline> clips);

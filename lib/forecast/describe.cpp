@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <array>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -23,27 +24,6 @@ RankRange spanned_ranks(const std::vector<RankRange>& groups) {
   const int first = std::ranges::min(groups, {}, &RankRange::first).first;
   const RankRange& last = std::ranges::max(groups, {}, &RankRange::first);
   return {first, last.first + last.count - first};
-}
-
-// How boxes cut an array: "frames 2 x rows 3", "whole", or the number of boxes where they are no
-// grid.
-std::string shown_cut(const Layout& layout, const std::vector<const char*>& axes) {
-  std::set<std::pair<Shape, Shape>> distinct;
-  for (int rank = 0; rank < layout.ranks(); ++rank) {
-    const Box& box = layout.box(rank);
-    if (!box.empty()) distinct.insert({box.offset, box.extent});
-  }
-  const std::size_t boxes = distinct.size();
-  std::size_t parts = 1;
-  std::vector<std::string> cuts;
-  for (std::size_t axis = 0; axis < axes.size(); ++axis) {
-    std::set<std::pair<std::int64_t, std::int64_t>> intervals;
-    for (const auto& [offset, extent] : distinct) intervals.insert({offset[axis], extent[axis]});
-    parts *= intervals.size();
-    if (intervals.size() > 1) cuts.push_back(fmt::format("{} {}", axes[axis], intervals.size()));
-  }
-  if (parts != boxes) return fmt::format("{} boxes", boxes);
-  return cuts.empty() ? "whole" : fmt::format("{}", fmt::join(cuts, " x "));
 }
 
 std::int64_t largest_box(const Layout& layout) {
@@ -100,8 +80,6 @@ json stages(const JobPlan& planned) {
   const auto largest_share = [&](const Layout& layout, const char* what) {
     return share(largest_box(layout), numel(layout.global()), what);
   };
-  const std::vector<const char*> axes{"frames", "rows", "columns"};
-
   const std::vector<int>& holders = plan.device_map.layer_rank;
   std::map<int, std::int64_t> layers;  // of each rank that has some
   for (const int holder : holders) ++layers[holder];
@@ -116,18 +94,18 @@ json stages(const JobPlan& planned) {
     const Layout& frames = plan.sizes[i].decode.front().frames;
     if (format.input == InputKind::none && !planned.train) continue;
     add(planned.train ? name_of(InputKind::video) : name_of(format.input),
-        shown(made_size(planned, i)), plan.roles.decode, shown_cut(frames.cropped(0, 0, 1), axes),
+        shown(made_size(planned, i)), plan.roles.decode, shown_cut(frames.cropped(0, 0, 1)),
         largest_share(frames, "pixels"), &RankMemory::encode, &MemoryPlan::encode);
   }
   for (std::size_t i = 0; i < formats; ++i) {
     const DenoiseLayout& layout = plan.sizes[i].denoise.front();
     add(planned.train ? "train" : "denoise", shown(made_size(planned, i)), plan.roles.denoise,
-        layout.parts.empty() ? shown(layout.mesh) : shown_cut(layout.tokens, axes),
+        layout.parts.empty() ? shown(layout.mesh) : shown_cut(layout.tokens),
         largest_share(layout.tokens, "tokens"), &RankMemory::denoise, &MemoryPlan::denoise);
   }
   for (std::size_t i = 0; i < formats && !planned.train; ++i) {
     const Layout& frames = plan.sizes[i].decode.front().frames;
-    add("decode", shown(made_size(planned, i)), plan.roles.decode, shown_cut(frames, axes),
+    add("decode", shown(made_size(planned, i)), plan.roles.decode, shown_cut(frames),
         largest_share(frames, "pixels"), &RankMemory::decode, &MemoryPlan::decode);
   }
   return rows;
@@ -138,7 +116,6 @@ json schedule(const JobPlan& planned, const std::vector<BatchOutline>& batches) 
   const Roles& roles = planned.plan.roles;
   const std::size_t replicas = roles.denoise.size();
   if (roles.denoise.size() == 1 || batches.empty()) return nullptr;
-  const TaskSchedule schedule = task_schedule(planned, batches);
   json last;
   if (planned.tail) {
     const std::vector<RankRange>& larger = planned.tail->roles.denoise;
@@ -148,7 +125,7 @@ json schedule(const JobPlan& planned, const std::vector<BatchOutline>& batches) 
   }
   return {{"batches", batches.size() - planned.tail_of(batches.size())},
           {"replicas", replicas},
-          {"idle", schedule.idle},
+          {"idle", simulate(planned, planned, batches).idle},
           {"last", last}};
 }
 
@@ -173,6 +150,26 @@ std::string shown(const Mesh& mesh) {
   add("ring", mesh.ring);
   add("ulysses", mesh.ulysses);
   return axes.empty() ? "whole" : fmt::format("{}", fmt::join(axes, " x "));
+}
+
+std::string shown_cut(const Layout& layout) {
+  constexpr std::array axes{"frames", "rows", "columns"};
+  std::set<std::pair<Shape, Shape>> distinct;
+  for (int rank = 0; rank < layout.ranks(); ++rank) {
+    const Box& box = layout.box(rank);
+    if (!box.empty()) distinct.insert({box.offset, box.extent});
+  }
+  const std::size_t boxes = distinct.size();
+  std::size_t parts = 1;
+  std::vector<std::string> cuts;
+  for (std::size_t axis = 0; axis < axes.size(); ++axis) {
+    std::set<std::pair<std::int64_t, std::int64_t>> intervals;
+    for (const auto& [offset, extent] : distinct) intervals.insert({offset[axis], extent[axis]});
+    parts *= intervals.size();
+    if (intervals.size() > 1) cuts.push_back(fmt::format("{} {}", axes[axis], intervals.size()));
+  }
+  if (parts != boxes) return fmt::format("{} boxes", boxes);
+  return cuts.empty() ? "whole" : fmt::format("{}", fmt::join(cuts, " x "));
 }
 
 json describe(const JobPlan& planned, const std::vector<BatchOutline>& batches,

@@ -10,6 +10,10 @@ namespace reelmesh {
 /// "cfg 2 x ring 3", without axes of one rank; "whole" for one rank.
 std::string shown(const Mesh& mesh);
 
+/// How boxes cut tokens or pixels [frame, row, column]: "frames 2 x rows 3", "whole", or the number
+/// of boxes where they are no grid.
+std::string shown_cut(const Layout& layout);
+
 /// The description of a job's plan: what `plan --json` prints, and job.h5 keeps as plan_json. Of
 /// the plan with clips like the first one, and with a table of all stages, the division of the
 /// batches over the replicas, and the text that people read. batches: those that are to be made;

@@ -4,6 +4,7 @@
 #include <set>
 
 #include "models/t5/t5.hpp"
+#include "plan/denoise.hpp"
 #include "tensor/purpose.hpp"
 
 namespace reelmesh {
@@ -42,6 +43,7 @@ struct DryRuns::Batch {
   std::optional<WholeStep> whole;
   std::map<std::vector<std::int64_t>, DenoiseCost> costs;           // by DryRuns::share()
   std::map<std::vector<std::int64_t>, StageCost> decoded, encoded;  // by extents and edges
+  std::int64_t reading = 0;  // bytes of the host for an input
 };
 
 // A step of one batch, or of a training with one clip, on one rank. Bytes, FLOPs.
@@ -89,9 +91,21 @@ struct Place {
   auto at_edges() const { return std::ranges::count(edges, 1); }
 };
 
+constexpr int small_group = 64;
+bool is_small(const DecodeLayout& layout) { return layout.latents.ranks() <= small_group; }
+
+// Ranks with equal numbers take the same.
+std::vector<std::int64_t> place_key(const DecodeLayout& layout, int rank) {
+  const Place place(layout, rank);
+  std::vector<std::int64_t> key = place.extents;
+  if (is_small(layout)) key.insert(key.end(), place.edges.begin(), place.edges.end());
+  return key;
+}
+
 // In a large group: a rank with images of the same extents that is at the fewest edges, and so has
 // the largest halo.
 int inner_rank(const DecodeLayout& layout, int rank) {
+  if (is_small(layout)) return rank;
   const Place mine(layout, rank);
   auto fewest = mine.at_edges();
   for (int other = 0; other < layout.latents.ranks(); ++other) {
@@ -106,21 +120,24 @@ int inner_rank(const DecodeLayout& layout, int rank) {
 }  // namespace
 
 DryRuns::DryRuns(const Family& family, const Precision& precision, const Numerics& numerics,
-                 bool unlike_processors, StageTimes times, std::optional<DryTraining> training)
+                 bool unlike_processors, StageTimes times, std::optional<DryTraining> training,
+                 const BesideParts& beside)
     : family_(family),
       precision_(precision),
       numerics_(numerics),
       unlike_processors_(unlike_processors),
       times_(std::move(times)),
-      training_(std::move(training)) {}
+      training_(std::move(training)),
+      beside_(beside) {}
 
 DryRuns::~DryRuns() = default;
 
 std::shared_ptr<DryRuns> DryRuns::of(const Family& family, const Precision& precision,
                                      const Numerics& numerics, bool unlike_processors,
-                                     StageTimes times, std::optional<DryTraining> training) {
+                                     StageTimes times, std::optional<DryTraining> training,
+                                     const BesideParts& beside) {
   return std::shared_ptr<DryRuns>(new DryRuns(family, precision, numerics, unlike_processors,
-                                              std::move(times), std::move(training)));
+                                              std::move(times), std::move(training), beside));
 }
 
 Checkpoint DryRuns::shapes() const {
@@ -354,8 +371,9 @@ std::vector<std::int64_t> DryRuns::share(const DenoiseLayout& layout, int rank,
   return share;
 }
 
-DenoiseCost DryRuns::denoise(Batch& batch, const DenoiseLayout& layout, int rank,
+DenoiseCost DryRuns::denoise(std::size_t size, const DenoiseLayout& layout, int rank,
                              const Replica& replica) {
+  Batch& batch = *batches_.at(size);
   const auto [entry, is_new] = batch.costs.try_emplace(share(layout, rank, replica));
   DenoiseCost& cost = entry->second;
   if (is_new) {
@@ -363,6 +381,8 @@ DenoiseCost DryRuns::denoise(Batch& batch, const DenoiseLayout& layout, int rank
     const std::int64_t times = training_ ? replica.share_of(training_->settings.batch) : 1;
     cost.memory =
         of_stage(found.weights, found.loading, found.held + found.excess, found.per_thread);
+    cost.memory.working = std::max(cost.memory.working, beside_.loras.shared);
+    cost.memory.per_thread += beside_.loras.per_thread;
     cost.step = {.flops = static_cast<double>(times * found.flops + found.flops_update),
                  .sent_bytes = times * found.sent + found.sent_update,
                  .time = static_cast<double>(times) * found.time + found.time_update};
@@ -370,7 +390,8 @@ DenoiseCost DryRuns::denoise(Batch& batch, const DenoiseLayout& layout, int rank
   return cost;
 }
 
-WholeStep DryRuns::whole_step(Batch& batch) {
+WholeStep DryRuns::whole_step(std::size_t size) {
+  Batch& batch = *batches_.at(size);
   if (!batch.whole) {
     const Step alone = step(batch, batch.alone, 0, Residence::replicated);
     batch.whole = {static_cast<double>(alone.attention),
@@ -398,22 +419,23 @@ const StreamedWeights& DryRuns::streamed(const Batch& batch) {
 // which sends nothing else. In larger groups, equal shares are assumed.
 std::int64_t DryRuns::sent_weights(const RankWeights& shares, int rank, int ranks) {
   constexpr int most_ranks = 64;
-  if (ranks > most_ranks) return streamed(*first_).bytes / ranks * (ranks - 1);
+  if (ranks > most_ranks) return streamed(*batches_.front()).bytes / ranks * (ranks - 1);
   const auto [entry, is_new] = sent_weights_.try_emplace({shares, rank, ranks});
   if (is_new) {
+    const Batch& first = *batches_.front();
     const WeightPlacement placement{.residence = Residence::sharded,
                                     .group = comm::Group::pretended(rank, ranks),
                                     .shares = shares,
                                     .unlike_processors = unlike_processors_};
     entry->second =
         training_
-            ? training_step(*make_trained(placement), *first_, first_->alone, 0, {}).sent
-            : step(*make_transformer(family_.layers(), placement), *first_, first_->alone, 0).sent;
+            ? training_step(*make_trained(placement), first, first.alone, 0, {}).sent
+            : step(*make_transformer(family_.layers(), placement), first, first.alone, 0).sent;
   }
   return entry->second;
 }
 
-StageCost DryRuns::decode(const Batch& batch, const DecodeLayout& layout, int rank) {
+StageCost DryRuns::run_decoder(const Batch& batch, const DecodeLayout& layout, int rank) {
   if (decoder_ == nullptr) {
     decoder_ = std::make_unique<Part<const Decoder>>(
         precision_, times_.others, [&] { return family_.decoder(shapes(), precision_.tensors); });
@@ -432,7 +454,7 @@ StageCost DryRuns::decode(const Batch& batch, const DecodeLayout& layout, int ra
           ledger.elapsed() - before};
 }
 
-StageCost DryRuns::encode(const Batch& batch, const DecodeLayout& layout, int rank) {
+StageCost DryRuns::run_encoder(const Batch& batch, const DecodeLayout& layout, int rank) {
   if (encoder_ == nullptr) {
     encoder_ = std::make_unique<Part<const Encoder>>(
         precision_, times_.others, [&] { return family_.encoder(shapes(), precision_.tensors); });
@@ -459,98 +481,96 @@ StageCost DryRuns::encode(const Batch& batch, const DecodeLayout& layout, int ra
           ledger.elapsed() - before};
 }
 
-void DryRuns::complete(ClipWorkload& workload, const Clip& clip, std::int64_t together) {
+StageCost DryRuns::decode(std::size_t size, const DecodeLayout& layout, int rank) {
+  if (!beside_.decodes) return {};
+  Batch& batch = *batches_.at(size);
+  const auto [entry, is_new] = batch.decoded.try_emplace(place_key(layout, rank));
+  if (is_new) entry->second = run_decoder(batch, layout, inner_rank(layout, rank));
+  return entry->second;
+}
+
+StageCost DryRuns::encode(std::size_t size, const DecodeLayout& layout, int rank) {
+  Batch& batch = *batches_.at(size);
+  const auto [entry, is_new] = batch.encoded.try_emplace(place_key(layout, rank));
+  StageCost& cost = entry->second;
+  if (is_new) {
+    cost = run_encoder(batch, layout, inner_rank(layout, rank));
+    cost.memory.working = std::max(cost.memory.working, batch.reading);
+  }
+  return cost;
+}
+
+double DryRuns::message_seconds(int ranks, std::int64_t messages, std::int64_t bytes) {
+  const Transfer farthest{ranks - 1, bytes / messages};
+  return static_cast<double>(messages) * times_.others->exchange(0, {&farthest, 1});
+}
+
+void DryRuns::complete(ClipWorkload& workload, const Clip& clip, std::int64_t together,
+                       std::int64_t reading) {
   DenoiseWorkload& w = workload.denoise;
   w.clips = together;
   w.layers = family_.layers();
   w.element_bytes = precision_.size();
-  const auto batch = std::make_shared<Batch>(Batch{.clip = clip,
-                                                   .clips = together,
-                                                   .text_tokens = w.text_tokens,
-                                                   .alone = {},
-                                                   .whole = {},
-                                                   .costs = {},
-                                                   .decoded = {},
-                                                   .encoded = {}});
-  batch->alone = w.layouts(w, {}).front().layout;
+  auto batch = std::make_unique<Batch>();
+  batch->clip = clip;
+  batch->clips = together;
+  batch->text_tokens = w.text_tokens;
+  batch->alone = possible_layouts(w, {}).front().layout;
+  batch->reading = reading;
   w.streamed = streamed(*batch);
-  if (first_ == nullptr) first_ = batch;
-  const auto runs = shared_from_this();
-  w.cost = [runs, batch](const DenoiseLayout& layout, int rank, const Replica& replica) {
-    return runs->denoise(*batch, layout, rank, replica);
-  };
-  w.whole_step = [runs, batch] { return runs->whole_step(*batch); };
-  if (times_.others != nullptr) {
-    w.message_seconds = [times = times_.others](int ranks, std::int64_t messages,
-                                                std::int64_t bytes) {
-      const Transfer farthest{ranks - 1, bytes / messages};
-      return static_cast<double>(messages) * times->exchange(0, {&farthest, 1});
-    };
-  }
-  const auto kept = [runs, batch](auto results, auto count) {
-    return [runs, batch, results, count](const DecodeLayout& layout, int rank) {
-      constexpr int small_group = 64;
-      const bool small = layout.latents.ranks() <= small_group;
-      const Place place(layout, rank);
-      std::vector<std::int64_t> key = place.extents;
-      if (small) key.insert(key.end(), place.edges.begin(), place.edges.end());
-      const auto [entry, is_new] = ((*batch).*results).try_emplace(std::move(key));
-      if (is_new) {
-        entry->second = ((*runs).*count)(*batch, layout, small ? rank : inner_rank(layout, rank));
-      }
-      return entry->second;
-    };
-  };
-  workload.decode.cost = kept(&Batch::decoded, &DryRuns::decode);
-  if (clip.input || training_) workload.encode = kept(&Batch::encoded, &DryRuns::encode);
+  w.size = batches_.size();
+  batches_.push_back(std::move(batch));
+  w.costs = shared_from_this();
+  workload.encodes = clip.input || training_;
 }
 
-TextWorkload DryRuns::text(std::int64_t tokens) {
+// A part of the text encoder on a rank.
+StageCost DryRuns::run_text(const T5Part& part, Residence residence) const {
   const T5Config& config = family_.text_encoder();
-  const auto run_part = [this, &config, tokens](const T5Part& part, Residence residence) {
-    const WeightPlacement placement{.residence = residence, .group = comm::Group::pretended(0, 1)};
-    Part<const T5Layers> layers(precision_, times_.text, [&] {
-      return std::make_unique<const T5Layers>(shapes(), config, part, precision_.tensors,
-                                              placement);
-    });
-    const DryRun run(layers.ledger);
-    layers.ledger.release();
-    const Elapsed before = layers.ledger.elapsed();
-    const std::vector<std::int32_t> ids(static_cast<std::size_t>(tokens));
-    const Tensor embedded = part.embedding
-                                ? layers.model->embed(ids)
-                                : Tensor::empty({tokens, 1, config.d_model},
-                                                t5_stream(precision_.tensors), precision_.device());
-    const Tensor encoded = (*layers.model)(embedded);
-    return StageCost{of_stage(layers.weights, layers.loading, layers.ledger.peak() - layers.weights,
-                              layers.ledger.scratch()),
-                     layers.ledger.elapsed() - before};
+  const WeightPlacement placement{.residence = residence, .group = comm::Group::pretended(0, 1)};
+  Part<const T5Layers> layers(precision_, times_.text, [&] {
+    return std::make_unique<const T5Layers>(shapes(), config, part, precision_.tensors, placement);
+  });
+  const DryRun run(layers.ledger);
+  layers.ledger.release();
+  const Elapsed before = layers.ledger.elapsed();
+  const std::vector<std::int32_t> ids(static_cast<std::size_t>(text_tokens_));
+  const Tensor embedded = part.embedding
+                              ? layers.model->embed(ids)
+                              : Tensor::empty({text_tokens_, 1, config.d_model},
+                                              t5_stream(precision_.tensors), precision_.device());
+  const Tensor encoded = (*layers.model)(embedded);
+  return {of_stage(layers.weights, layers.loading, layers.ledger.peak() - layers.weights,
+                   layers.ledger.scratch()),
+          layers.ledger.elapsed() - before};
+}
+
+TextWorkload DryRuns::text_workload(std::int64_t tokens) {
+  text_tokens_ = tokens;
+  const auto layers = [&](std::int64_t count, Residence residence) {
+    return run_text({0, count, false, false}, residence).memory;
   };
-  const auto layers = [&](std::int64_t count, Residence residence = Residence::replicated) {
-    return run_part({0, count, false, false}, residence);
-  };
-  const StageMemory one = layers(1).memory, two = layers(2).memory;
-  const StageMemory one_on_host = layers(1, Residence::host).memory,
-                    two_on_host = layers(2, Residence::host).memory;
+  const StageMemory one = layers(1, Residence::replicated), two = layers(2, Residence::replicated);
+  const StageMemory one_on_host = layers(1, Residence::host),
+                    two_on_host = layers(2, Residence::host);
   TextWorkload workload;
-  workload.layers = config.num_layers;
+  workload.layers = family_.text_encoder().num_layers;
   workload.layer_bytes = two.weights - one.weights;
-  workload.embedding_bytes = run_part({0, 0, true, false}, Residence::replicated).memory.weights;
+  workload.embedding_bytes = run_text({0, 0, true, false}, Residence::replicated).memory.weights;
   workload.streamed_layer.bytes =
       workload.layer_bytes - (two_on_host.weights - one_on_host.weights);
   workload.streamed_layer.host_window =
       std::max<std::int64_t>(0, two_on_host.working - two.working);
-  const auto known = std::make_shared<std::map<std::tuple<std::int64_t, bool, bool>, StageCost>>();
-  workload.cost = [runs = shared_from_this(), run_part, known](const DeviceMap::Stage& stage) {
-    const std::int64_t count = stage.last - stage.first;
-    const auto [entry, is_new] = known->try_emplace({count, stage.embedding, stage.final_norm});
-    if (is_new) {
-      entry->second =
-          run_part({0, count, stage.embedding, stage.final_norm}, Residence::replicated);
-    }
-    return entry->second;
-  };
   return workload;
+}
+
+StageCost DryRuns::text(const DeviceMap::Stage& stage) {
+  const std::int64_t count = stage.last - stage.first;
+  const auto [entry, is_new] = texts_.try_emplace({count, stage.embedding, stage.final_norm});
+  if (is_new) {
+    entry->second = run_text({0, count, stage.embedding, stage.final_norm}, Residence::replicated);
+  }
+  return entry->second;
 }
 
 }  // namespace reelmesh

@@ -9,6 +9,7 @@
 #include "job/family.hpp"
 #include "job/training_replica.hpp"
 #include "tensor/ledger.hpp"
+#include "weights/lora_changes.hpp"
 
 namespace reelmesh {
 
@@ -23,24 +24,42 @@ struct StageTimes {
   std::shared_ptr<const TimeModel> text, others;
 };
 
+/// What a rank needs beside what the model's parts take.
+struct BesideParts {
+  LoraMemory loras;     ///< of the host, while weights are read
+  bool decodes = true;  ///< otherwise the decoder is not even loaded
+};
+
 /// Dry runs of one model. Ranks with equal shares of a clip run once. The transformer runs with one
 /// and with two layers, since every further layer adds the same; a training runs with all of them.
-class DryRuns : public std::enable_shared_from_this<DryRuns> {
+class DryRuns final : public Costs, public std::enable_shared_from_this<DryRuns> {
  public:
   /// unlike_processors: as WeightPlacement. The family must outlive the object and the workloads
   /// that it completes.
   static std::shared_ptr<DryRuns> of(const Family& family, const Precision& precision,
                                      const Numerics& numerics, bool unlike_processors,
-                                     StageTimes times, std::optional<DryTraining> training = {});
-  ~DryRuns();
+                                     StageTimes times, std::optional<DryTraining> training = {},
+                                     const BesideParts& beside = {});
+  ~DryRuns() override;
 
-  /// Gives a workload, which Family::workload() has made for clips like this one, what it lacks.
-  /// together: clips that are denoised together; 1 in a training.
-  void complete(ClipWorkload& workload, const Clip& clip, std::int64_t together);
+  /// Gives a workload, which Family::workload() has made for clips like this one, what it lacks: as
+  /// the next of Workload::sizes. together: clips that are denoised together; 1 in a training.
+  /// reading: bytes of the host while the file is read that a clip begins from.
+  void complete(ClipWorkload& workload, const Clip& clip, std::int64_t together,
+                std::int64_t reading = 0);
   /// The text encoder for texts of at most `tokens` tokens.
-  TextWorkload text(std::int64_t tokens);
-  /// As Workload::sent_weights. Exact for groups of at most 64 ranks; after complete().
-  std::int64_t sent_weights(const RankWeights& shares, int rank, int ranks);
+  TextWorkload text_workload(std::int64_t tokens);
+
+  // After complete() and text_workload():
+  StageCost text(const DeviceMap::Stage& layers) override;
+  DenoiseCost denoise(std::size_t size, const DenoiseLayout& layout, int rank,
+                      const Replica& replica) override;
+  WholeStep whole_step(std::size_t size) override;
+  StageCost decode(std::size_t size, const DecodeLayout& layout, int rank) override;
+  StageCost encode(std::size_t size, const DecodeLayout& layout, int rank) override;
+  double message_seconds(int ranks, std::int64_t messages, std::int64_t bytes) override;
+  /// Exact for groups of at most 64 ranks.
+  std::int64_t sent_weights(const RankWeights& shares, int rank, int ranks) override;
 
  private:
   template <class Model>
@@ -51,7 +70,8 @@ class DryRuns : public std::enable_shared_from_this<DryRuns> {
   struct Batch;
   struct Step;
   DryRuns(const Family& family, const Precision& precision, const Numerics& numerics,
-          bool unlike_processors, StageTimes times, std::optional<DryTraining> training);
+          bool unlike_processors, StageTimes times, std::optional<DryTraining> training,
+          const BesideParts& beside);
   Checkpoint shapes() const;
   Transformer& transformer(std::int64_t layers, Residence residence);
   std::unique_ptr<Transformer> make_transformer(std::int64_t layers,
@@ -64,11 +84,10 @@ class DryRuns : public std::enable_shared_from_this<DryRuns> {
   Step step(const Batch& batch, const DenoiseLayout& layout, int rank, Residence residence,
             const Replica& replica = {});
   std::vector<std::int64_t> share(const DenoiseLayout& layout, int rank, const Replica& replica);
-  DenoiseCost denoise(Batch& batch, const DenoiseLayout& layout, int rank, const Replica& replica);
-  WholeStep whole_step(Batch& batch);
   const StreamedWeights& streamed(const Batch& batch);
-  StageCost decode(const Batch& batch, const DecodeLayout& layout, int rank);
-  StageCost encode(const Batch& batch, const DecodeLayout& layout, int rank);
+  StageCost run_text(const T5Part& part, Residence residence) const;
+  StageCost run_decoder(const Batch& batch, const DecodeLayout& layout, int rank);
+  StageCost run_encoder(const Batch& batch, const DecodeLayout& layout, int rank);
   StageMemory of_stage(std::int64_t weights, std::int64_t loading, std::int64_t running,
                        std::int64_t per_thread) const;
 
@@ -78,13 +97,16 @@ class DryRuns : public std::enable_shared_from_this<DryRuns> {
   bool unlike_processors_;
   StageTimes times_;
   std::optional<DryTraining> training_;
+  BesideParts beside_;
   std::map<std::pair<std::int64_t, Residence>, std::unique_ptr<Transformer>> transformers_;
   std::map<Residence, std::unique_ptr<Trained>> trained_;
   std::int64_t column_unit_ = 1;                    ///< of TrainingReplica::columns()
   std::map<std::pair<Shape, int>, Layout> images_;  ///< image_latents() of these latents and ranks
   std::unique_ptr<Part<const Decoder>> decoder_;
   std::unique_ptr<Part<const Encoder>> encoder_;
-  std::shared_ptr<Batch> first_;  ///< of the first workload
+  std::vector<std::unique_ptr<Batch>> batches_;  ///< by size
+  std::int64_t text_tokens_ = 1;
+  std::map<std::tuple<std::int64_t, bool, bool>, StageCost> texts_;  ///< by layers of a part
   std::map<std::tuple<RankWeights, int, int>, std::int64_t> sent_weights_;
   std::optional<StreamedWeights> streamed_;
 };

@@ -3,33 +3,9 @@
 // the same plan.
 #include <functional>
 
-#include "job/job_plan.hpp"
-#include "plan/task_schedule.hpp"
+#include "forecast/choice.hpp"
 
 namespace reelmesh {
-
-/// Seconds of encoding the image or video that a clip of one of plan.sizes begins from, on the
-/// slowest rank.
-double seconds_of_input(const Plan& plan, std::size_t size);
-
-/// Seconds of decoding a clip of one of plan.sizes, on the slowest rank, and of decoding and
-/// writing it, if times are known. Of a size that is not run: as of the first, in proportion to
-/// their steps. plan: planned.plan or planned.tail.
-double seconds_of_decode(const JobPlan& planned, const Plan& plan, std::size_t size);
-double seconds_after_steps(const JobPlan& planned, const Plan& plan, std::size_t size);
-
-/// Seconds of a step of one clip of one of plan.sizes on the slowest rank of a replica, while it is
-/// in a batch. plan: as above; of a job whose times are known.
-double seconds_of_step(const JobPlan& planned, const Plan& plan, std::size_t size,
-                       std::size_t replica);
-
-/// When each batch is predicted to be made, by which replica of planned.plan: in seconds, with
-/// decoding and writing in phased mode, if times are known; otherwise in FLOPs of its steps.
-TaskSchedule task_schedule(const JobPlan& planned, const std::vector<BatchOutline>& batches);
-
-/// Until the last of them is made, with the replicas of the last batches; in seconds if times are
-/// known.
-double seconds_of_tasks(const JobPlan& planned, const std::vector<BatchOutline>& batches);
 
 /// The batches of these clips, in the order in which they are made: the longest first if there are
 /// several replicas, otherwise as form_batches() gives them.
@@ -37,9 +13,9 @@ std::vector<BatchOutline> ordered_batches(const JobPlan& planned,
                                           std::span<const ClipOutline> clips, int max_clips);
 
 /// Makes the clips and the plan; reads the model's configs. inputs: the facts of all files that
-/// clips begin from. Errors as Family::open, Family::clips and make_plan; also Error(no_input) if
-/// the file that parallel.device-map names is missing. Time and memory are linear in the number of
-/// clips.
+/// clips begin from. The layout is that of Choice::best(). Errors as Family::open, Family::clips
+/// and make_plan; also Error(no_input) if the file that parallel.device-map names is missing. Time
+/// and memory are linear in the number of clips.
 ///
 /// With job.train: of a training on these clips, which are without guidance. Steps
 /// of train.batch clips take the place of denoising, videos are encoded and none are decoded, and
@@ -59,6 +35,11 @@ void plan_again(JobPlan& planned, const Job& job, const Conditions& conditions,
 void for_each_plan(JobPlan& planned, const Job& job, const Conditions& conditions,
                    const std::vector<ParallelRequest>& requests,
                    const std::function<void(const ParallelRequest&)>& use);
+
+/// As Choice::all(), for these batches.
+std::vector<Candidate> layouts_of_job(const JobPlan& planned, const Job& job,
+                                      const Conditions& conditions,
+                                      const std::vector<BatchOutline>& batches);
 
 /// Error(unavailable) if the plan exceeds a memory limit: names the rank, the bytes needed, the
 /// limit, and what would help. It makes further plans to find out what helps.

@@ -2,7 +2,7 @@
 // How long a job is predicted to take.
 #include <nlohmann/json_fwd.hpp>
 
-#include "forecast/plan_job.hpp"
+#include "forecast/simulation.hpp"
 
 namespace reelmesh {
 
@@ -17,18 +17,21 @@ struct SizePrediction {
 struct Prediction {
   std::string machine;       ///< its name
   bool measured = false;     ///< whether the machine's times are
-  double load = 0;           ///< seconds of loading of all parts
-  double encode = 0;         ///< of all texts and inputs
-  double make = 0;           ///< of all batches, or steps
+  double load = 0;           ///< seconds of loading, on the rank that loads longest
+  double encode = 0;         ///< from then on until the first clip is begun to be denoised
+  double make = 0;           ///< from then on to the end of the last clip; of a training, all steps
   double job = 0;            ///< from the start of the program to its end
-  double idle = 0;           ///< part of the ranks' time while clips are made in which they wait
+  double idle = 0;           ///< part of the time while clips are made in which a replica waits
   double low = 0, high = 0;  ///< between these the job is expected to be
   std::vector<SizePrediction> sizes;  ///< in the order of JobPlan::formats
 };
 
-/// The times of these batches, or of the steps of a training; none if the machine's are not known.
-/// Not predicted: hashing of weights that were not hashed before, saving for a restart. Error(data)
-/// as MachineTimes::operation, and naming a link that the job needs and the machine lacks.
+/// What jobs have been within, of those in tests/bench/README.md; of published figures, a guess.
+double stated_error(const MachineTimes& machine);
+
+/// The times of these batches, or of the steps of a training; none if the machine's are not known:
+/// what simulate() gives, without failures. Not predicted: hashing of weights that were not hashed
+/// before. Error(data) naming a link that the job needs and the machine lacks.
 std::optional<Prediction> predict(const JobPlan& planned, const std::vector<BatchOutline>& batches);
 
 /// As `predicted` of plan --json.

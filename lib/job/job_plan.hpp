@@ -1,17 +1,18 @@
 #pragma once
-// A job and a machine → clips and the plan that `run` executes and `plan` prints. No MPI: every
-// rank computes the same plan.
+// The clips of a job and the plan that `run` executes and `plan` prints (forecast/plan_job.hpp).
 #include <algorithm>
-#include <functional>
+#include <array>
 
 #include "job/family.hpp"
 #include "job/training_replica.hpp"
 #include "plan/plan.hpp"
-#include "plan/task_schedule.hpp"
 #include "tensor/ledger.hpp"
 #include "weights/lora_changes.hpp"
 
 namespace reelmesh {
+
+/// Bytes by ModelPart.
+using PartBytes = std::array<std::int64_t, 3>;
 
 /// The conditions that a job is planned for, the same on all ranks.
 struct Conditions {
@@ -21,6 +22,8 @@ struct Conditions {
   std::int64_t node_bytes = 0;      ///< host memory of the smallest node, on CPUs; 0: unknown
   /// How weights are packed on CPUs: this_processor only if all ranks pack in the same way.
   PackedFor packed_for = PackedFor::this_processor;
+  /// Bytes of the parts' weights that come from the disk (forecast/loading.hpp).
+  PartBytes on_disk{};
 };
 
 /// Conditions of `ranks` ranks with the memory limits and speeds that the job gives. node_of: node
@@ -34,13 +37,29 @@ Conditions plan_conditions(const Job& job, int ranks, int threads, std::vector<i
 struct PredictedBy {
   std::shared_ptr<const MachineTimes> machine;  ///< null: none are
   DType dtype = DType::float32;
-  int busy = 1;            ///< ranks of the fullest node
-  std::int64_t texts = 0;  ///< that are encoded
+  int busy = 1;  ///< ranks of the fullest node
+  PartBytes on_disk{};
+  RestartSettings saving;
   /// Seconds of a step as measured / as `machine` gives them, if steps of the job were measured.
   double measured_step = 1;
 };
 
-struct JobPlan {
+/// The layouts of a job.
+struct JobLayout {
+  Plan plan;
+  /// A plan with fewer, larger replicas for the last `tail_batches` batches, if it is predicted to
+  /// complete all clips sooner; with the same sizes and order of ranks.
+  std::optional<Plan> tail;
+  std::size_t tail_batches = 0;
+
+  /// How many of these batches, which may be fewer than were planned, the tail makes: the last
+  /// ones.
+  std::size_t tail_of(std::size_t batches) const {
+    return tail ? std::min(tail_batches, batches) : 0;
+  }
+};
+
+struct JobPlan : JobLayout {
   PredictedBy predicted_by;
   std::unique_ptr<const Family> family;
   Inputs inputs;     ///< the files that clips begin from
@@ -53,21 +72,11 @@ struct JobPlan {
                                     ///< training for the libraries that read them
   std::vector<ClipFormat> formats;  ///< of each element of plan.sizes
   bool on_gpu = false;
-  std::string products;            ///< how bfloat16 is multiplied, if it is; otherwise empty
-  bool unlike_processors = false;  ///< whether packed weights of the ranks may differ
-  Plan plan;
+  std::string products;                ///< how bfloat16 is multiplied, if it is; otherwise empty
+  bool unlike_processors = false;      ///< whether packed weights of the ranks may differ
   std::optional<TrainSettings> train;  ///< of a training, whose steps are those of plan.sizes
   TrainingToPlan training;
-  /// A plan with fewer, larger replicas for the last `tail_batches` batches, if it is predicted to
-  /// complete all clips sooner; with the same sizes and order of ranks.
-  std::optional<Plan> tail;
-  std::size_t tail_batches = 0;
 
-  /// How many of these batches, which may be fewer than were planned, the tail makes: the last
-  /// ones.
-  std::size_t tail_of(std::size_t batches) const {
-    return tail ? std::min(tail_batches, batches) : 0;
-  }
   /// A clip, made from its request, with the saved step of its outline. job: that of plan_job().
   Clip clip(const Job& job, const ClipOutline& outline) const;
   /// Bytes of the embeddings of a clip's texts, and of its encoded input.

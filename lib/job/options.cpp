@@ -19,7 +19,6 @@ using Text = std::string_view;
 using Where = const std::string&;
 
 constexpr std::array<Text, 3> modes{"auto", "split", "phased"};
-constexpr std::array<Text, 4> shards{"auto", "height", "frames", "grid"};
 constexpr std::array<Text, 2> orders{"node", "rank"};
 constexpr std::array<Text, 4> weights{"auto", "replicated", "sharded", "host"};
 constexpr std::array<Text, 4> part_weights{"same", "auto", "replicated", "host"};
@@ -389,7 +388,7 @@ std::vector<Option> parallel_options() {
        "axes of the latents that are cut: height, frames, grid (both) or auto", "auto",
        Effect::no_bits,
        [](Draft& d, Text text, Where option) {
-         d.job.parallel.shard = static_cast<Shard>(parse_choice(text, option, shards));
+         d.job.parallel.shard = static_cast<Shard>(parse_choice(text, option, shard_names));
        }},
       {"parallel.order", "ORDER",
        "node: ranks that exchange most are placed on one node; rank: the launcher's order", "node",

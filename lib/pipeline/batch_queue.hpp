@@ -3,7 +3,7 @@
 #include <optional>
 
 #include "comm/watchdog.hpp"
-#include "plan/task_schedule.hpp"
+#include "plan/queues.hpp"
 
 namespace reelmesh::pipeline {
 

@@ -11,11 +11,6 @@
 namespace reelmesh::pipeline {
 namespace {
 
-/// A range of batches.
-struct Round {
-  std::size_t first = 0, end = 0;
-};
-
 class Phased {
  public:
   Phased(const comm::Group& world, Work& work, const Schedule& schedule, comm::Watchdog* watchdog)
@@ -31,8 +26,8 @@ class Phased {
 
  private:
   void make_groups();
-  void encode(const Round& round);
-  void encode_inputs(const Round& round);
+  void encode(std::size_t first, std::size_t end);
+  void encode_inputs(std::size_t first, std::size_t end);
   void hand_over(const Round& round, const Queues& queues);
   void make(const Round& round);
   bool agree(const comm::Group& ranks, std::size_t batch);
@@ -95,48 +90,45 @@ void Phased::count_waiting() const {
 // As many prompts as the queue holds are encoded before the first clip is denoised, since the text
 // encoder then leaves the memory.
 bool Phased::run() {
-  const std::size_t tail = schedule_.batches - schedule_.tail_batches;
   for (std::size_t i = 0; i < schedule_.batches; ++i) {
     waiting_ += static_cast<std::int64_t>(work_.clips(i));
   }
   count_waiting();
-  for (std::size_t made = 0, encoded = 0; made < schedule_.batches && !stop_together();) {
-    if (made == encoded) {
-      encoded = end_of_queue(made, schedule_.batches, schedule_.queue_bytes,
-                             [&](std::size_t batch) { return work_.embedding_bytes(batch); });
-      encode({made, encoded});
+  Rounds rounds(schedule_.batches, schedule_.tail_batches, schedule_.queue_bytes,
+                [&](std::size_t batch) { return work_.embedding_bytes(batch); });
+  for (auto round = rounds.next(); round && !stop_together(); round = rounds.next()) {
+    if (round->encoded > round->first) {
+      encode(round->first, round->encoded);
       if (stop_together()) break;
     }
-    if (made == tail) {
+    if (round->begins_tail) {
       work_.begin_tail();
       roles_ = &schedule_.tail_roles;
       make_groups();
     }
-    const Round round{made, made < tail ? std::min(encoded, tail) : encoded};
-    make(round);
-    made = round.end;
+    make(*round);
   }
   return !stopped_;
 }
 
-void Phased::encode(const Round& round) {
+void Phased::encode(std::size_t first, std::size_t end) {
   bool texts = false;
-  for (std::size_t i = round.first; i < round.end; ++i) texts = texts || work_.needs_text(i);
+  for (std::size_t i = first; i < end; ++i) texts = texts || work_.needs_text(i);
   if (texts) work_.enter(Stage::text);
-  for (std::size_t i = round.first; i < round.end && !stopped_; ++i) {
+  for (std::size_t i = first; i < end && !stopped_; ++i) {
     if (work_.needs_text(i) && work_.text_ranks().member()) stopped_ = !work_.encode(i);
   }
-  if (any_needs_input(work_, round.first, round.end)) encode_inputs(round);
+  if (any_needs_input(work_, first, end)) encode_inputs(first, end);
 }
 
 // The decoders share the inputs. Each has at most a few on the way to the rank on which they wait,
 // which receives them between its own.
-void Phased::encode_inputs(const Round& round) {
+void Phased::encode_inputs(std::size_t first, std::size_t end) {
   work_.enter(Stage::input);
   const std::size_t decoders = roles_->decode.size(), max_pending = 2 * decoders;
   std::deque<std::unique_ptr<PendingHandOver>> pending;
   std::size_t before = 0;
-  for (std::size_t i = round.first; i < round.end; ++i) {
+  for (std::size_t i = first; i < end; ++i) {
     if (!work_.needs_input(i)) continue;
     if (input_vote_.stop_together()) {
       stopped_ = true;

@@ -7,6 +7,7 @@
 #include "base/device_spans.hpp"
 #include "base/log.hpp"
 #include "base/trace.hpp"
+#include "comm/group_values.hpp"
 #include "comm/together.hpp"
 #include "forecast/plan_job.hpp"
 #include "job/host_memory.hpp"
@@ -43,6 +44,11 @@ Conditions agree_on_conditions(const Job& job, const comm::Group& world, const D
   if (!found.device.is_cuda()) {
     conditions.node_bytes =
         static_cast<std::int64_t>(world.min(static_cast<double>(host_memory().physical)));
+  }
+  if (job.machine != nullptr) {
+    PartBytes bytes{};
+    comm::run_on_first_rank(world, [&] { bytes = bytes_on_disk(*Family::open(job.model)); });
+    conditions.on_disk = comm::broadcast_value(world, bytes, 0);
   }
   if (job.measure_speeds) {
     conditions.machine.rank_weights = {measure_speeds(world, job.dtype, found.device, job.numerics),

@@ -24,27 +24,29 @@ std::string name_of(const ComparedPlan& plan) {
 }
 
 // What differs between the requests of compare_plans(), for a message.
-struct Choice {
+struct Asked {
   Mode mode = Mode::automatic;
   WeightsChoice weights = WeightsChoice::automatic;
-  std::array<int, 6> counts{};  // 0: not given
+  Shard shard = Shard::automatic;
+  std::array<int, 7> counts{};  // 0: not given
 };
 
-std::array<std::optional<int> ParallelRequest::*, 6> counts_of_requests() {
+std::array<std::optional<int> ParallelRequest::*, 7> counts_of_requests() {
   using R = ParallelRequest;
-  return {&R::text, &R::replicas, &R::cfg, &R::ulysses, &R::ring, &R::decode};
+  return {&R::text, &R::replicas, &R::cfg, &R::ulysses, &R::ring, &R::decode, &R::group};
 }
 
-Choice choice_of(const ParallelRequest& request) {
-  Choice choice{request.mode, request.weights};
+Asked asked_of(const ParallelRequest& request) {
+  Asked choice{request.mode, request.weights, request.shard};
   std::ranges::transform(counts_of_requests(), choice.counts.begin(),
                          [&](auto count) { return (request.*count).value_or(0); });
   return choice;
 }
 
-ParallelRequest with(ParallelRequest request, const Choice& choice) {
+ParallelRequest with(ParallelRequest request, const Asked& choice) {
   request.mode = choice.mode;
   request.weights = choice.weights;
+  request.shard = choice.shard;
   for (std::size_t i = 0; i < choice.counts.size(); ++i) {
     if (choice.counts[i] > 0) request.*counts_of_requests()[i] = choice.counts[i];
   }
@@ -91,11 +93,7 @@ void Tuning::choose_batches(std::span<const ClipOutline> clips) {
 
 void Tuning::add_planned(ComparedPlan shown) {
   const double predicted = shown.prediction.sizes.at(size_).step.total();
-  layouts_.push_back({.shown = std::move(shown),
-                      .plan = planned_.plan,
-                      .tail = planned_.tail,
-                      .tail_batches = planned_.tail_batches,
-                      .predicted = predicted});
+  layouts_.push_back({.shown = std::move(shown), .layout = planned_, .predicted = predicted});
 }
 
 // The first rank compares: predicted times depend on what its system has read of the checkpoint.
@@ -104,20 +102,20 @@ void Tuning::choose_layouts_together(const Conditions& conditions, const Devices
   const std::vector<BatchOutline> batches = form_batches(clips, planned_.kinds, job_.batch);
   add_planned(in_short(planned_, batches));
   std::set<std::string> seen{layouts_.front().shown.layout};
-  std::vector<Choice> choices;
+  std::vector<Asked> choices;
   comm::run_on_first_rank(world_, [&] {
     try {
       for (const ComparedPlan& plan : compare_plans(planned_, job_, conditions, clips)) {
-        if (seen.insert(plan.layout).second) choices.push_back(choice_of(plan.request));
+        if (seen.insert(plan.layout).second) choices.push_back(asked_of(plan.request));
       }
     } catch (const Error& error) {
       if (error.status() != Status::unavailable) throw;  // none fits as it should
     }
   });
-  for (const Choice& choice : comm::broadcast_values(world_, choices, 0)) {
+  for (const Asked& choice : comm::broadcast_values(world_, choices, 0)) {
     if (layouts_.size() == most) break;
     const auto add = [&](const ParallelRequest&) {
-      if (planned_.plan.launched != layouts_.front().plan.launched) return;
+      if (planned_.plan.launched != layouts_.front().layout.plan.launched) return;
       try {
         (void)require_plan_fits_together(job_, planned_, conditions, found);
       } catch (const Error& error) {
@@ -131,11 +129,7 @@ void Tuning::choose_layouts_together(const Conditions& conditions, const Devices
   use(layouts_.front());
 }
 
-void Tuning::use(const Layout& layout) {
-  planned_.plan = layout.plan;
-  planned_.tail = layout.tail;
-  planned_.tail_batches = layout.tail_batches;
-}
+void Tuning::use(const Layout& layout) { static_cast<JobLayout&>(planned_) = layout.layout; }
 
 MadeClips Tuning::time_together(std::vector<ClipOutline>& clips, TraceWriter* traces) {
   const stop::NeverLeave something_is_made;

@@ -38,13 +38,11 @@ class Tuning {
  private:
   struct Layout {
     ComparedPlan shown;
-    Plan plan;
-    std::optional<Plan> tail;
-    std::size_t tail_batches = 0;
+    JobLayout layout;
     double predicted = 0;  ///< seconds of a step
     double measured = 0;   ///< on the slowest rank; 0: not measured
     double rest = 0;       ///< seconds of making what is left, by the measured step; on rank 0
-    std::size_t replicas() const { return plan.roles.denoise.size(); }
+    std::size_t replicas() const { return layout.plan.roles.denoise.size(); }
   };
 
   void choose_batches(std::span<const ClipOutline> clips);

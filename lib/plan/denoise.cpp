@@ -6,13 +6,16 @@
 
 #include "base/units.hpp"
 #include "layout/space_time.hpp"
+#include "plan/decode.hpp"
 #include "plan/tokens.hpp"
 
 namespace reelmesh {
 namespace {
 
 // Whether costs have seconds; not yet while the workload is being completed.
-bool is_timed(const DenoiseWorkload& w) { return w.whole_step && w.whole_step().timed(); }
+bool is_timed(const DenoiseWorkload& w) {
+  return w.costs != nullptr && w.costs->whole_step(w.size).timed();
+}
 
 double number(std::int64_t n) { return static_cast<double>(n); }
 
@@ -49,33 +52,56 @@ GroupCost cost_of_group(const DenoiseWorkload& w, const LayoutCandidate& candida
   return cost;
 }
 
-// The candidate whose step is the shortest by dry runs; of very many ranks, of the candidates whose
-// estimated step is nearly as short as that of `best`. Their estimates become those times.
+// The seconds of a step by dry runs of its ranks, the busiest by estimate first; none as soon as
+// they exceed `bound`.
+std::optional<GroupCost> dry_run_cost(const DenoiseWorkload& w, const LayoutCandidate& candidate,
+                                      double bound) {
+  const DenoiseLayout& layout = candidate.layout;
+  std::vector<std::pair<double, int>> ranks;
+  for (int rank = 0; rank < layout.tokens.ranks(); ++rank) {  // both halves cost the same
+    const double weight =
+        layout.weights.empty() ? 1 : layout.weights[static_cast<std::size_t>(rank)];
+    ranks.emplace_back(-estimated_step(w, candidate, rank).time.total() / weight, rank);
+  }
+  std::ranges::stable_sort(ranks, {}, &std::pair<double, int>::first);
+  GroupCost cost{.timed = true};
+  for (const auto& [estimate, rank] : ranks) {
+    const double weight =
+        layout.weights.empty() ? 1 : layout.weights[static_cast<std::size_t>(rank)];
+    const StepCost step = w.costs->denoise(w.size, layout, rank, {}).step;
+    const double work = (step.time.computation + step.time.memory) / weight;
+    cost.max_work = std::max(cost.max_work, work);
+    cost.min_work = std::min(cost.min_work, work);
+    cost.messages = std::max(cost.messages, step.time.network);
+    cost.max_bytes = std::max(cost.max_bytes, step.sent_bytes);
+    if (cost.total() > bound) return std::nullopt;
+  }
+  return cost;
+}
+
+// The candidate whose step is the shortest by dry runs; of many ranks, of the candidates whose
+// estimated step is nearly as short as that of `best`. Its estimate becomes that time.
 std::size_t fastest_by_dry_runs(const DenoiseWorkload& w,
                                 const std::vector<LayoutCandidate>& candidates,
                                 std::vector<GroupCost>& costs, std::size_t best) {
-  constexpr int many_ranks = 256;
-  constexpr double near = 1.15;
-  const bool all = candidates[best].layout.mesh.ranks() <= many_ranks;
-  const double bound = near * costs[best].total();
-  std::optional<std::size_t> fastest;
+  const int ranks = candidates[best].layout.mesh.ranks();
+  const double near = w.size >= few_sizes || ranks > 256 ? 1.15 : ranks > 8 ? 3 : never;
+  std::vector<std::pair<double, std::size_t>> order;
   for (std::size_t i = 0; i < candidates.size(); ++i) {
-    if (!all && !(costs[i].total() <= bound)) continue;
-    const DenoiseLayout& layout = candidates[i].layout;
-    costs[i] = {.max_bytes = costs[i].max_bytes, .timed = true};
-    for (int rank = 0; rank < layout.mesh.ranks(); ++rank) {
-      const RankWeights& weights = layout.weights;
-      const Elapsed time = w.cost(layout, rank, {}).step.time;
-      const double weight =
-          weights.empty() ? 1 : weights[static_cast<std::size_t>(layout.branch_rank(rank))];
-      const double work = (time.computation + time.memory) / weight;
-      costs[i].max_work = std::max(costs[i].max_work, work);
-      costs[i].min_work = std::min(costs[i].min_work, work);
-      costs[i].messages = std::max(costs[i].messages, time.network);
+    if (costs[i].total() <= near * costs[best].total()) {
+      order.emplace_back(costs[i].total(), i);
     }
-    if (!fastest || costs[i].total() < costs[*fastest].total()) fastest = i;
   }
-  return fastest.value_or(best);
+  std::ranges::stable_sort(order, {}, &std::pair<double, std::size_t>::first);
+  double bound = std::numeric_limits<double>::infinity();
+  for (const auto& [estimate, i] : order) {
+    const auto cost = dry_run_cost(w, candidates[i], bound);
+    if (!cost || cost->total() >= bound) continue;
+    bound = cost->total();
+    costs[i] = *cost;
+    best = i;
+  }
+  return best;
 }
 
 std::string to_string(const GroupCost& cost) {
@@ -131,8 +157,8 @@ std::vector<Shard> possible_cuts(const DenoiseWorkload& w, const LayoutRequest& 
 
 // Adds the layouts of one cut of the tokens and one cfg, unless there are some with the same boxes.
 void add_mesh_layouts(std::vector<LayoutCandidate>& candidates, const DenoiseWorkload& w,
-                      const LayoutRequest& request, const MeshRequest& wanted, Shard shard,
-                      bool whole_text) {
+                      const LayoutRequest& request, const MeshRequest& wanted, Shard shard) {
+  const bool whole_text = w.layouts == LayoutKind::mesh_whole_text;
   const int branch_ranks = request.ranks / *wanted.cfg;
   DenoiseLayout layout;
   layout.weights = weights_of_branch(request.weights, branch_ranks);
@@ -159,13 +185,12 @@ void add_mesh_layouts(std::vector<LayoutCandidate>& candidates, const DenoiseWor
 
 }  // namespace
 
-std::vector<LayoutCandidate> mesh_layouts(const DenoiseWorkload& w, const LayoutRequest& request,
-                                          bool whole_text) {
+std::vector<LayoutCandidate> mesh_layouts(const DenoiseWorkload& w, const LayoutRequest& request) {
   std::vector<LayoutCandidate> candidates;
   const std::vector<MeshRequest> meshes = wanted_meshes(w, request);
   for (const MeshRequest& wanted : meshes) {
     for (const Shard shard : possible_cuts(w, request)) {
-      add_mesh_layouts(candidates, w, request, wanted, shard, whole_text);
+      add_mesh_layouts(candidates, w, request, wanted, shard);
     }
   }
   const MeshRequest& wanted = meshes.front();
@@ -214,10 +239,15 @@ std::vector<LayoutCandidate> frame_layouts(const DenoiseWorkload& w, const Layou
   return candidates;
 }
 
+std::vector<LayoutCandidate> possible_layouts(const DenoiseWorkload& w,
+                                              const LayoutRequest& request) {
+  return w.layouts == LayoutKind::frames ? frame_layouts(w, request) : mesh_layouts(w, request);
+}
+
 StepCost estimated_step(const DenoiseWorkload& w, const LayoutCandidate& candidate, int rank) {
   const DenoiseLayout& layout = candidate.layout;
   const int own = layout.branch_rank(rank);
-  const WholeStep whole = w.whole_step();
+  const WholeStep whole = w.costs->whole_step(w.size);
   const auto& attention = candidate.attention;
   if (!attention) {
     const double share = number(layout.tokens.box(own).numel()) /
@@ -245,13 +275,29 @@ StepCost estimated_step(const DenoiseWorkload& w, const LayoutCandidate& candida
   const std::int64_t messages =
       w.layers * (4 * (mesh.ulysses - 1) + (mesh.ring - 1)) + (mesh.cfg - 1);
   if (messages > 0) {
-    cost.time.network = w.message_seconds(mesh.ranks(), messages, cost.sent_bytes);
+    cost.time.network = w.costs->message_seconds(mesh.ranks(), messages, cost.sent_bytes);
   }
   return cost;
 }
 
+const ChosenLayout& FoundLayouts::of_denoising(const DenoiseWorkload& w,
+                                               const LayoutRequest& request) {
+  const MeshRequest& mesh = request.mesh;
+  const auto [entry, is_new] = denoising_.try_emplace(
+      {w.size, {mesh.cfg, mesh.ring, mesh.ulysses}, request.shard, request.ranks, request.weights});
+  if (is_new) entry->second = choose_layout(w, request);
+  return entry->second;
+}
+
+const DecodeLayout& FoundLayouts::of_decoding(std::size_t size, const DecodeWorkload& workload,
+                                              int ranks, const RankWeights& weights) {
+  const auto [entry, is_new] = decoding_.try_emplace({size, ranks, weights});
+  if (is_new) entry->second = decode_layout(workload, ranks, weights);
+  return entry->second;
+}
+
 ChosenLayout choose_layout(const DenoiseWorkload& w, const LayoutRequest& request) {
-  std::vector<LayoutCandidate> candidates = w.layouts(w, request);
+  std::vector<LayoutCandidate> candidates = possible_layouts(w, request);
   expect(!candidates.empty(), "no layout for {} ranks", request.ranks);
   if (candidates.size() == 1 && !candidates.front().attention) {
     return {std::move(candidates.front()), {}};

@@ -38,11 +38,12 @@ MemoryPlan plan_memory(const Plan& plan, const Workload& workload, const PlanMac
   memory.ranks.resize(index(plan.ranks));
   for (const DeviceMap::Stage& stage : plan.device_map.stages()) {
     StageMemory& mine = memory.ranks.at(index(plan.roles.text.first + stage.rank)).text;
-    StageMemory more = workload.text.cost(stage).memory;
+    StageMemory more = workload.costs->text(stage).memory;
     if (stage.on_host) {
       StreamedWeights streamed = workload.text.streamed_layer;
       streamed.bytes *= stage.last - stage.first;
       more = without_streamed(more, streamed, 0, streamed.host_window);
+      memory.ranks.at(index(plan.roles.text.first + stage.rank)).text_on_host += streamed.bytes;
     }
     more.weights += mine.weights;
     keep_larger(mine, more);
@@ -57,7 +58,6 @@ MemoryPlan plan_memory(const Plan& plan, const Workload& workload, const PlanMac
                           ? std::min(waiting, workload.largest_embedding_bytes)
                           : waiting;
     for (const ClipPlan& size : plan.sizes) {
-      if (size.ranks.empty()) continue;
       const StageMemory denoise = without_streamed(size.ranks[r].denoise, size.workload.streamed,
                                                    kept[r], plan.weights.window);
       keep_larger(mine.encode, size.ranks[r].encode);

@@ -11,8 +11,9 @@ namespace reelmesh {
 namespace {
 
 // The layouts of clips of one size.
-void choose_layouts(ClipPlan& clip, const ClipWorkload& workload, const Roles& roles,
-                    const MeshRequest& mesh, Shard shard, const RankWeights& weights) {
+void choose_layouts(ClipPlan& clip, const ClipWorkload& workload, FoundLayouts& known,
+                    const Roles& roles, const MeshRequest& mesh, Shard shard,
+                    const RankWeights& weights) {
   // Of the last search: groups of the same number of ranks with equal weights share its result.
   RankWeights searched;
   for (std::size_t replica = 0; replica < roles.denoise.size(); ++replica) {
@@ -22,9 +23,10 @@ void choose_layouts(ClipPlan& clip, const ClipWorkload& workload, const Roles& r
       clip.denoise.repeat_last();
       continue;
     }
-    ChosenLayout found = choose_layout(workload.denoise, {mesh, shard, range.count, own});
-    if (clip.denoise.empty()) clip.why = std::move(found.why);
-    clip.denoise.push_back(std::move(found.chosen.layout));
+    const ChosenLayout& found =
+        known.of_denoising(workload.denoise, {mesh, shard, range.count, own});
+    if (clip.denoise.empty()) clip.why = found.why;
+    clip.denoise.push_back(found.layout());
     searched = own;
   }
   int ranks_searched = 0;
@@ -34,30 +36,27 @@ void choose_layouts(ClipPlan& clip, const ClipWorkload& workload, const Roles& r
       clip.decode.repeat_last();
       continue;
     }
-    clip.decode.push_back(decode_layout(workload.decode, range.count, own));
+    clip.decode.push_back(
+        known.of_decoding(workload.denoise.size, workload.decode, range.count, own));
     ranks_searched = range.count;
     searched = own;
   }
 }
 
-ClipPlan plan_clip(const ClipWorkload& workload, const Roles& roles, const MeshRequest& mesh,
-                   Shard shard, int ranks, const RankWeights& weights) {
+ClipPlan plan_clip(const ClipWorkload& workload, FoundLayouts& known, const Roles& roles,
+                   const MeshRequest& mesh, Shard shard, int ranks, const RankWeights& weights) {
   ClipPlan clip;
   clip.workload = workload.denoise;
-  if (workload.smaller_than_others) {
-    const WholeStep whole = workload.denoise.whole_step();
-    clip.whole_flops = whole.attention + whole.others;
-    clip.whole_seconds = whole.attention_seconds + whole.other_seconds;
-    return clip;
-  }
+  Costs& costs = *workload.denoise.costs;
+  const std::size_t size = workload.denoise.size;
   clip.ranks.resize(index(ranks));
-  choose_layouts(clip, workload, roles, mesh, shard, weights);
+  choose_layouts(clip, workload, known, roles, mesh, shard, weights);
   for (std::size_t replica = 0; replica < roles.denoise.size(); ++replica) {
     const RankRange& range = roles.denoise[replica];
     const Replica own{static_cast<int>(replica), static_cast<int>(roles.denoise.size())};
     for (int r = 0; r < range.count; ++r) {
       ClipPlan::OfRank& mine = clip.ranks[index(range.first + r)];
-      const DenoiseCost cost = workload.denoise.cost(clip.denoise[replica], r, own);
+      const DenoiseCost cost = costs.denoise(size, clip.denoise[replica], r, own);
       mine.denoise = cost.memory;
       mine.step = cost.step;
     }
@@ -66,11 +65,11 @@ ClipPlan plan_clip(const ClipWorkload& workload, const Roles& roles, const MeshR
     const RankRange& range = roles.decode[group];
     for (int r = 0; r < range.count; ++r) {
       ClipPlan::OfRank& mine = clip.ranks[index(range.first + r)];
-      const StageCost decode = workload.decode.cost(clip.decode[group], r);
+      const StageCost decode = costs.decode(size, clip.decode[group], r);
       mine.decode = decode.memory;
       mine.decode_time = decode.time;
-      if (!workload.encode) continue;
-      const StageCost encode = workload.encode(clip.decode[group], r);
+      if (!workload.encodes) continue;
+      const StageCost encode = costs.encode(size, clip.decode[group], r);
       mine.encode = encode.memory;
       mine.encode_time = encode.time;
     }
@@ -96,13 +95,14 @@ void choose_layouts(Plan& plan, const Workload& workload, const PlanMachine& mac
                     const ParallelRequest& request) {
   constexpr int max_rounds = 4;
   const MeshRequest mesh{request.cfg, request.ulysses, request.ring};
+  const auto known = workload.found != nullptr ? workload.found : std::make_shared<FoundLayouts>();
   plan.launched = launched_in_order(index(plan.ranks));
   for (int round = 0; round < max_rounds; ++round) {
     plan.rank_weights = machine.rank_weights.in_plan_order(plan.launched);
     plan.sizes.clear();
     for (const ClipWorkload& size : workload.sizes) {
       plan.sizes.push_back(
-          plan_clip(size, plan.roles, mesh, request.shard, plan.ranks, plan.rank_weights));
+          plan_clip(size, *known, plan.roles, mesh, request.shard, plan.ranks, plan.rank_weights));
     }
     std::vector<LaunchedRank> launched = launched_order(plan, machine, request.order);
     const bool converged = launched == plan.launched;
@@ -117,11 +117,11 @@ void choose_layouts(Plan& plan, const Workload& workload, const PlanMachine& mac
 }
 
 // What each text rank has left for the weights of the text encoder; empty without limits.
-std::vector<std::int64_t> rooms_for_text(const Plan& plan, const TextWorkload& text,
+std::vector<std::int64_t> rooms_for_text(const Plan& plan, const Workload& workload,
                                          const PlanMachine& machine) {
   std::vector<std::int64_t> rooms;
   if (plan.memory.limits.empty()) return rooms;
-  StageMemory working = text.cost({0, 0, text.layers, true, true}).memory;
+  StageMemory working = workload.costs->text({0, 0, workload.text.layers, true, true}).memory;
   working.weights = 0;
   for (const std::int64_t limit : of_range(plan.memory.limits, plan.roles.text)) {
     rooms.push_back(limit - machine.program - machine.threads * working.per_thread -
@@ -148,12 +148,13 @@ void fit_text_by_host(DeviceMap& map, const TextWorkload& text,
   for (const int rank : map.layer_rank) map.on_host.push_back(kept[index(rank)]-- <= 0);
 }
 
-DeviceMap assign_text(const Plan& plan, const TextWorkload& text, const PlanMachine& machine,
+DeviceMap assign_text(const Plan& plan, const Workload& workload, const PlanMachine& machine,
                       const ParallelRequest& request, const std::string& file) {
+  const TextWorkload& text = workload.text;
   const int ranks = plan.roles.text.count;
   const std::string& asked = request.device_map;
   DeviceMap map;
-  const std::vector<std::int64_t> rooms = rooms_for_text(plan, text, machine);
+  const std::vector<std::int64_t> rooms = rooms_for_text(plan, workload, machine);
   if (!file.empty()) {
     map = device_map_from_json(file, asked, text.layers, ranks);
   } else if (asked != "auto") {
@@ -180,31 +181,13 @@ Plan plan_as_requested(const Workload& workload, const PlanMachine& machine,
   plan.memory.limits = machine.memory_limits.in_plan_order(plan.launched);
   plan.memory.decoder = request.decode_weights.value_or(
       request.weights == WeightsChoice::host ? WeightsChoice::host : WeightsChoice::automatic);
-  plan.device_map = assign_text(plan, workload.text, machine, request, device_map_file);
+  plan.device_map = assign_text(plan, workload, machine, request, device_map_file);
   plan.text_time.resize(index(plan.ranks));
   for (const DeviceMap::Stage& stage : plan.device_map.stages()) {
-    plan.text_time.at(index(plan.roles.text.first + stage.rank)) += workload.text.cost(stage).time;
+    plan.text_time.at(index(plan.roles.text.first + stage.rank)) +=
+        workload.costs->text(stage).time;
   }
   return with_chosen_weights(plan, workload, machine, request.weights);
-}
-
-// Sharded weights are sent to all ranks of a group in each step.
-void add_sent_weights(Plan& plan, const Workload& workload) {
-  if (plan.weights.residence != Residence::sharded || !workload.sent_weights) return;
-  for (std::size_t replica = 0; replica < plan.roles.denoise.size(); ++replica) {
-    const RankRange& range = plan.roles.denoise[replica];
-    const RankWeights shares =
-        plan.weights.shares.empty() ? RankWeights() : plan.weights.shares[replica];
-    const Replica own{static_cast<int>(replica), static_cast<int>(plan.roles.denoise.size())};
-    const std::int64_t times =
-        workload.trained_clips > 0 ? own.share_of(workload.trained_clips) : 1;
-    for (int rank = 0; rank < range.count; ++rank) {
-      const std::int64_t sent = times * workload.sent_weights(shares, rank, range.count);
-      for (ClipPlan& size : plan.sizes) {
-        if (!size.ranks.empty()) size.ranks[index(range.first + rank)].step.sent_weights = sent;
-      }
-    }
-  }
 }
 
 // A rank as a member of a denoising group.
@@ -267,15 +250,24 @@ Plan make_plan(const Workload& workload, const PlanMachine& machine, const Paral
   }
   Plan plan = plan_with_more_ranks(workload, machine, resident, device_map_file);
   if (!plan.memory.fits()) plan = plan_with_more_ranks(workload, machine, asked, device_map_file);
-  add_sent_weights(plan, workload);
   return plan;
 }
 
-void complete_plan(Plan& plan, const Workload& workload, const ParallelRequest& request) {
-  for (std::size_t size = 0; size < plan.sizes.size(); ++size) {
-    if (!plan.sizes[size].denoise.empty()) continue;
-    choose_layouts(plan.sizes[size], workload.sizes[size], plan.roles,
-                   {request.cfg, request.ulysses, request.ring}, request.shard, plan.rank_weights);
+void complete_plan(Plan& plan, const Workload& workload) {
+  if (plan.weights.residence != Residence::sharded) return;
+  for (std::size_t replica = 0; replica < plan.roles.denoise.size(); ++replica) {
+    const RankRange& range = plan.roles.denoise[replica];
+    const RankWeights shares =
+        plan.weights.shares.empty() ? RankWeights() : plan.weights.shares[replica];
+    const Replica own{static_cast<int>(replica), static_cast<int>(plan.roles.denoise.size())};
+    const std::int64_t times =
+        workload.trained_clips > 0 ? own.share_of(workload.trained_clips) : 1;
+    for (int rank = 0; rank < range.count; ++rank) {
+      const std::int64_t sent = times * workload.costs->sent_weights(shares, rank, range.count);
+      for (ClipPlan& size : plan.sizes) {
+        size.ranks[index(range.first + rank)].step.sent_weights = sent;
+      }
+    }
   }
 }
 

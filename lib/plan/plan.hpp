@@ -19,11 +19,9 @@ struct ClipPlan {
   };
   PerGroup<DenoiseLayout> denoise;  ///< per replica
   PerGroup<DecodeLayout> decode;    ///< per group of Roles::decode
-  std::vector<OfRank> ranks;        ///< by rank; empty for a size that is smaller than others
-  /// In place of them: of a step of all ranks together; seconds if times are known.
-  double whole_flops = 0, whole_seconds = 0;
-  std::string why;           ///< why the first replica has its mesh; may be empty
-  DenoiseWorkload workload;  ///< what the plan was made for
+  std::vector<OfRank> ranks;        ///< by rank
+  std::string why;                  ///< why the first replica has its mesh; may be empty
+  DenoiseWorkload workload;         ///< what the plan was made for
 };
 
 /// Immutable once made. Ranks are in plan order; `launched` maps them to the launcher's ranks.
@@ -59,16 +57,14 @@ struct Plan {
 /// text encoder or transformer are sharded or kept on the host, whichever is predicted to make a
 /// step faster. The result need not fit: see memory.fits().
 ///
-/// Sizes that are smaller than others are without layouts, which complete_plan() adds: plans that
-/// are only compared do not need them.
-///
 /// Takes time proportional to ranks × log(ranks) per size. Error(unavailable) as assign_roles;
 /// errors of a device map as in device_map.hpp. device_map_file: contents of the JSON file that
 /// parallel.device-map names, or empty.
 Plan make_plan(const Workload& workload, const PlanMachine& machine, const ParallelRequest& request,
                const std::string& device_map_file = {});
 
-/// The plan that make_plan() made of these arguments, with the layouts of all sizes.
-void complete_plan(Plan& plan, const Workload& workload, const ParallelRequest& request);
+/// Adds the bytes of sharded weights that ranks send in each step (StepCost::sent_weights), which
+/// plans that are only compared do not need.
+void complete_plan(Plan& plan, const Workload& workload);
 
 }  // namespace reelmesh

@@ -38,8 +38,8 @@ Roles split(const ParallelRequest& request, int ranks) {
 
 Roles phased(const ParallelRequest& request, int ranks) {
   const int replicas = at_least_one(request.replicas);
-  const std::int64_t size =
-      group_size({request.cfg, request.ulysses, request.ring}, std::max(1, ranks / replicas));
+  const std::int64_t size = group_size({request.cfg, request.ulysses, request.ring},
+                                       request.group.value_or(std::max(1, ranks / replicas)));
   const int text = request.text.value_or(ranks);
   const int decode = request.decode.value_or(replicas == 1 ? ranks : static_cast<int>(size));
   const std::int64_t needed = std::max<std::int64_t>({text, replicas * size, decode});

@@ -20,7 +20,6 @@ const Link& link_of_weights(const Plan& plan, int rank, const MachineTimes& mach
 }  // namespace
 
 Elapsed step_time(const Plan& plan, const ClipPlan& size, int rank, const MachineTimes& machine) {
-  if (size.ranks.empty()) return {};
   Elapsed time = size.ranks[index(rank)].step.time;
   if (plan.weights.fetched == 0 || time.total() <= 0) return time;
   const Link& link = link_of_weights(plan, rank, machine);

@@ -9,8 +9,7 @@ namespace reelmesh {
 /// lacks a link that it needs.
 Elapsed step_time(const Plan& plan, const ClipPlan& size, int rank, const MachineTimes& machine);
 
-/// The same of the slowest of these ranks, for which the others wait. 0 for sizes that are smaller
-/// than others.
+/// The same of the slowest of these ranks, for which the others wait.
 Elapsed step_time(const Plan& plan, const ClipPlan& size, const RankRange& ranks,
                   const MachineTimes& machine);
 

@@ -1,7 +1,6 @@
 #pragma once
-// What a plan knows of a model: the sizes that determine layouts and costs, and functions that
-// count, by dry runs of the model (forecast/dry_runs.hpp), what a rank takes.
-#include <functional>
+// What a plan knows of a model: the sizes that determine layouts, and what a rank takes.
+#include <memory>
 #include <optional>
 #include <vector>
 
@@ -47,8 +46,6 @@ struct TextWorkload {
   std::int64_t layer_bytes = 1;
   std::int64_t embedding_bytes = 0;
   StreamedWeights streamed_layer;  ///< of each layer
-  /// Of consecutive layers on one rank, for the longest text of the job; as if all weights stayed.
-  std::function<StageCost(const DeviceMap::Stage&)> cost;
 };
 
 /// Assumed cost of a sent byte in FLOPs; machines range from 20 (cores that share memory) to 10000
@@ -95,12 +92,37 @@ struct LayoutRequest {
   RankWeights weights;  ///< relative speeds of the ranks; empty: equal
 };
 
-struct DenoiseWorkload;
+/// What a job takes on a rank: counted by dry runs of the model (forecast/dry_runs.hpp). Stages are
+/// counted as if all weights stayed on the rank.
+class Costs {
+ public:
+  virtual ~Costs() = default;
+  /// Of consecutive layers of the text encoder, for the longest text of the job.
+  virtual StageCost text(const DeviceMap::Stage& layers) = 0;
+  // Of clips of Workload::sizes[size].
+  /// A step of a batch, on a rank of the denoising group. Replicas only exchange something in a
+  /// training.
+  virtual DenoiseCost denoise(std::size_t size, const DenoiseLayout& layout, int rank,
+                              const Replica& replica) = 0;
+  virtual WholeStep whole_step(std::size_t size) = 0;
+  /// Of a rank of the decoding group.
+  virtual StageCost decode(std::size_t size, const DecodeLayout& layout, int rank) = 0;
+  /// Of a rank of the decoding group that encodes the images or videos that clips begin from, if
+  /// ClipWorkload::encodes. The layout is that of the decoded video, with all frames in one group.
+  virtual StageCost encode(std::size_t size, const DecodeLayout& layout, int rank) = 0;
+  /// Seconds of messages of a rank with others of its group of so many ranks, one after the other;
+  /// only if whole_step().timed().
+  virtual double message_seconds(int ranks, std::int64_t messages, std::int64_t bytes) = 0;
+  /// Bytes of its weights that a rank of a denoising group sends in a step, of a training for a
+  /// clip, if they are sharded. shares: of the ranks of the group; empty: equal.
+  virtual std::int64_t sent_weights(const RankWeights& shares, int rank, int ranks) = 0;
+};
 
-/// A layout among which the plan chooses.
-struct LayoutCandidate {
-  DenoiseLayout layout;
-  std::optional<AttentionMesh> attention;  ///< of a batch, if all tokens attend to one another
+/// Which layouts a model can do (plan/denoise.hpp).
+enum class LayoutKind {
+  mesh,             ///< mesh_layouts(): text and video tokens attend to one another
+  mesh_whole_text,  ///< the same of video tokens alone; each rank has the whole text
+  frames,           ///< frame_layouts(): attention within frames and along time
 };
 
 /// Denoising of batches of clips of one size.
@@ -116,15 +138,9 @@ struct DenoiseWorkload {
   std::int64_t heads = 1, head_channels = 1;
   std::int64_t element_bytes = 4;  ///< per element that attention exchanges
   StreamedWeights streamed;        ///< of the transformer
-  /// The layouts that the model can do: mesh_layouts(), for instance. At least one.
-  std::function<std::vector<LayoutCandidate>(const DenoiseWorkload&, const LayoutRequest&)> layouts;
-  /// Of a rank of the denoising group, and of one rank alone: from dry runs of the model. Replicas
-  /// only exchange something in a training.
-  std::function<DenoiseCost(const DenoiseLayout&, int rank, const Replica&)> cost;
-  std::function<WholeStep()> whole_step;
-  /// Seconds of messages of a rank with others of its group of so many ranks, one after the other;
-  /// only if whole_step().timed().
-  std::function<double(int ranks, std::int64_t messages, std::int64_t bytes)> message_seconds;
+  LayoutKind layouts = LayoutKind::mesh;
+  std::shared_ptr<Costs> costs;  ///< those of the Workload
+  std::size_t size = 0;          ///< index in Workload::sizes
 
   Shape tokens() const;  ///< [frame, row, column]
 };
@@ -136,30 +152,22 @@ struct DecodeWorkload {
   std::int64_t group_latents = 1;  ///< latent frames that are decoded together
   std::int64_t group_frames = 1;   ///< frames of the video that a group decodes to
   bool single_images = false;  ///< a second autoencoder decodes the frames of a group one by one
-  /// Of a rank of the decoding group.
-  std::function<StageCost(const DecodeLayout&, int rank)> cost;
 };
 
 /// Clips of one size.
 struct ClipWorkload {
-  /// Whether there are larger clips, so that these need no more memory: it is not looked at, and
-  /// the cost of a step is estimated.
-  bool smaller_than_others = false;
   DenoiseWorkload denoise;
   DecodeWorkload decode;
-  /// Of a rank of the decoding group that encodes the images or videos that clips begin from; empty
-  /// if they begin from noise alone. The layout is that of the decoded video, with all frames in
-  /// one group.
-  std::function<StageCost(const DecodeLayout&, int rank)> encode;
+  bool encodes = false;  ///< whether clips begin from images or videos, or those of a training
 };
 
+class FoundLayouts;
+
 struct Workload {
+  std::shared_ptr<Costs> costs;
+  std::shared_ptr<FoundLayouts> found;  ///< so that plans of the same job search once; may be null
   TextWorkload text;
   std::vector<ClipWorkload> sizes;  ///< of the clips of the job, at least one
-  /// Bytes of its weights that a rank of a denoising group sends in a step, of a training for a
-  /// clip, if they are sharded.
-  /// shares: of the ranks of the group; empty: equal.
-  std::function<std::int64_t(const RankWeights& shares, int rank, int ranks)> sent_weights;
   /// Bytes of the text embeddings and encoded inputs of all clips, and of the batch with the most:
   /// they are kept until the later stages need them.
   std::int64_t embedding_bytes = 0, largest_embedding_bytes = 0;

@@ -46,7 +46,7 @@ Model model_of(const std::string& preset) {
 double step_seconds(const DenoiseWorkload& w, const DenoiseLayout& layout) {
   double work = 0, network = 0;
   for (int rank = 0; rank < layout.mesh.ranks(); ++rank) {
-    const Elapsed time = w.cost(layout, rank, {}).step.time;
+    const Elapsed time = w.costs->denoise(w.size, layout, rank, {}).step.time;
     work = std::max(work, time.computation + time.memory);
     network = std::max(network, time.network);
   }
@@ -59,7 +59,7 @@ std::vector<LayoutRequest> explicit_requests(const DenoiseWorkload& w, int ranks
   for (const Shard shard : {Shard::height, Shard::frames, Shard::grid}) {
     all.push_back({.shard = shard, .ranks = ranks});
   }
-  if (!w.layouts(w, {.ranks = ranks}).front().attention) return all;
+  if (!possible_layouts(w, {.ranks = ranks}).front().attention) return all;
   for (const int cfg : {1, 2}) {
     if (ranks % cfg != 0) continue;
     for (int ring = 1; ring <= ranks / cfg; ++ring) {

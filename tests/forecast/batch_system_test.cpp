@@ -4,6 +4,7 @@
 
 #include <map>
 
+#include "forecast/plan_job.hpp"
 #include "support/model_job.hpp"
 
 namespace reelmesh {

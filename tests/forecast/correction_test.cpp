@@ -35,7 +35,8 @@ class Corrected : public testing::Test {
     job.dtype = DType::float32;
     job.parallel.replicas = 1;
     planned = plan_job(job, plan_conditions(job, ranks, 1, {0, 0}, DType::float32, false));
-    simulation = simulate(job, planned, {});
+    simulation = simulate(planned, planned, form_batches(planned.clips, planned.kinds, job.batch),
+                          {}, 1'000'000);
     run = {folder.path(), simulation.seconds, job.parallel, {0, 0}, 1};
   }
 

@@ -4,7 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "plan/denoise.hpp"
+#include "plan/workloads.hpp"
 #include "sampler/cogvideox.hpp"
 #include "support/released_scheduler.hpp"
 
@@ -16,40 +16,33 @@ using ::testing::HasSubstr, ::testing::StartsWith;
 constexpr std::int64_t mib = std::int64_t{1} << 20;
 
 // Each rank needs as many MiB as its stage says.
-std::function<DenoiseCost(const DenoiseLayout&, int, const Replica&)> denoise_cost(
-    std::int64_t size) {
-  return [size](const DenoiseLayout&, int rank, const Replica&) {
-    return DenoiseCost{{.weights = (size + rank) * mib}, {}};
+std::shared_ptr<test::ToyCosts> costs() {
+  const auto made = std::make_shared<test::ToyCosts>();
+  made->of_text = [](const DeviceMap::Stage& stage) {
+    return StageMemory{.weights = (stage.last - stage.first) * 8 * mib};
   };
+  made->of_denoising = [](const DenoiseLayout&, int rank) {
+    return DenoiseCost{{.weights = (100 + rank) * mib}, {}};
+  };
+  made->of_decoding = [](const DecodeLayout&, int) { return StageMemory{.weights = 10 * mib}; };
+  return made;
 }
 
 // Clips of `frames` latent frames of 8 x 8 latents, each a token, and as many frames of video.
-ClipWorkload clip_workload(std::int64_t frames) {
-  ClipWorkload clip;
-  clip.denoise = {.latents = {frames, 8, 8},
-                  .patch = {1, 1, 1},
-                  .text_tokens = 6,
-                  .heads = 4,
-                  .head_channels = 16,
-                  .layouts = [](const DenoiseWorkload& w,
-                                const LayoutRequest& request) { return mesh_layouts(w, request); },
-                  .cost = denoise_cost(100),
-                  .whole_step = [] { return WholeStep{}; }};
-  clip.decode = {.latents = {frames, 8, 8},
-                 .frames = frames,
-                 .group_latents = frames,
-                 .group_frames = frames,
-                 .cost = [](const DecodeLayout&, int) { return StageMemory{.weights = 10 * mib}; }};
-  return clip;
-}
-
 Workload workload(const std::vector<std::int64_t>& frames) {
-  Workload w;
-  w.text.layers = 4;
-  w.text.cost = [](const DeviceMap::Stage& stage) {
-    return StageMemory{.weights = (stage.last - stage.first) * 8 * mib};
-  };
-  for (const std::int64_t n : frames) w.sizes.push_back(clip_workload(n));
+  Workload w{.costs = costs(), .text = {.layers = 4}};
+  for (const std::int64_t n : frames) {
+    ClipWorkload clip;
+    clip.denoise = {.latents = {n, 8, 8},
+                    .patch = {1, 1, 1},
+                    .text_tokens = 6,
+                    .heads = 4,
+                    .head_channels = 16,
+                    .costs = w.costs,
+                    .size = w.sizes.size()};
+    clip.decode = {.latents = {n, 8, 8}, .frames = n, .group_latents = n, .group_frames = n};
+    w.sizes.push_back(std::move(clip));
+  }
   return w;
 }
 

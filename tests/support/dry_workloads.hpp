@@ -74,7 +74,8 @@ inline Workload dry_workload(const Family& family, const Clip& clip, std::int64_
                              const Precision& precision) {
   const auto runs = DryRuns::of(family, precision, {}, false, {});
   Workload workload;
-  workload.text = runs->text(clip.tokens());
+  workload.text = runs->text_workload(clip.tokens());
+  workload.costs = runs;
   workload.sizes.push_back(family.workload(clip, clip.tokens()));
   runs->complete(workload.sizes.back(), clip, together);
   return workload;

@@ -6,7 +6,6 @@
 #include "models/cogvideox/encoder.hpp"
 #include "models/cogvideox/transformer.hpp"
 #include "models/cogvideox/transformer_backward.hpp"
-#include "plan/denoise.hpp"
 
 namespace reelmesh {
 namespace {
@@ -127,10 +126,7 @@ ClipWorkload CogVideoX::workload(const Clip& clip, std::int64_t text_tokens) con
                       .text_tokens = text_tokens,
                       .branches = clip.format.branches,
                       .heads = c.heads,
-                      .head_channels = c.head_channels,
-                      .layouts = [](const DenoiseWorkload& denoise, const LayoutRequest& request) {
-                        return mesh_layouts(denoise, request);
-                      }};
+                      .head_channels = c.head_channels};
   const std::int64_t kept = clip.latents.at(0) - clip.dropped_frames;
   // Frame batches are decoded one after the other and depend on earlier ones (causal convolutions),
   // so that all frames of a clip are one group.

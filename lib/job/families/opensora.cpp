@@ -4,7 +4,6 @@
 #include "models/autoencoder/decoder.hpp"
 #include "models/autoencoder/encoder.hpp"
 #include "models/opensora/transformer_backward.hpp"
-#include "plan/denoise.hpp"
 #include "text/clean.hpp"
 
 namespace reelmesh {
@@ -119,7 +118,7 @@ ClipWorkload OpenSora::workload(const Clip& clip, std::int64_t text_tokens) cons
                       .branches = STDiT::branches,
                       .heads = c.heads,
                       .head_channels = c.head_channels(),
-                      .layouts = frame_layouts};
+                      .layouts = LayoutKind::frames};
   const auto& temporal = folder_.vae.temporal;
   workload.decode = {.latents = clip.latents,
                      .frames = clip.video.at(0),

@@ -144,7 +144,7 @@ std::vector<Tensor> denoised(const Batch& batch, const CogVideoXTransformer& tra
   const std::int64_t sent = recorder.bytes_sent, flops = recorder.flops;
   while (!denoising.finished()) denoising.step_together();
   if (std::ssize(batch) == workload.clips) {
-    const StepCost step = workload.cost(layout, group.rank(), {}).step;
+    const StepCost step = workload.costs->denoise(0, layout, group.rank(), {}).step;
     const std::int64_t calls = batch.front().sampling.sampler->calls();
     EXPECT_EQ(recorder.bytes_sent - sent, calls * step.sent_bytes) << "as in a dry run";
     EXPECT_EQ(double(recorder.flops - flops), double(calls) * step.flops) << "as in a dry run";

@@ -221,12 +221,10 @@ class Toy final : public Family {
     workload.denoise.branches = clip.format.branches;
     workload.denoise.heads = heads;
     workload.denoise.head_channels = head_channels;
-    workload.denoise.layouts = [](const DenoiseWorkload& w, const LayoutRequest& request) {
-      return mesh_layouts(w, request, true);
-    };
+    workload.denoise.layouts = LayoutKind::mesh_whole_text;
     // Inputs are cut by rows and columns only, as the decoded video then is.
     const std::int64_t group = clip.input ? clip.latents[0] : 1;
-    workload.decode = {clip.latents, clip.latents[0], group, group, false, {}};
+    workload.decode = {clip.latents, clip.latents[0], group, group, false};
     return workload;
   }
   std::vector<std::int64_t> share(const DenoiseLayout&, int rank) const override { return {rank}; }

@@ -1,34 +1,12 @@
 #pragma once
-// Which group of ranks makes which clips, and when.
+// Which group of ranks makes which tasks, and in which order: shared by the engine
+// (lib/pipeline) and the clock (forecast/simulation.hpp).
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <vector>
 
 namespace reelmesh {
-
-/// The predicted time of a task on a group, in any unit.
-using TaskCost = std::function<double(std::size_t task, std::size_t group)>;
-
-/// Tasks on groups that work side by side; a group that is free takes the next task.
-struct TaskSchedule {
-  struct Turn {
-    std::size_t task = 0, group = 0;
-    double start = 0, end = 0;
-  };
-  std::vector<std::size_t> order;  ///< the tasks, the longest first
-  std::vector<Turn> turns;         ///< in the order in which tasks are taken
-  double end = 0;                  ///< when the last task ends
-  double idle = 0;                 ///< mean share of that time in which a group has nothing to do
-
-  /// The tasks of a group, in their order.
-  std::vector<std::size_t> group_tasks(std::size_t group) const;
-};
-
-/// The schedule of list scheduling with the longest tasks first (R. L. Graham, 1969), whose end is
-/// at most 4/3 of the earliest possible one on equal groups. "Longest" is on group 0;
-/// tasks of equal length keep their order. Costs that turn out otherwise change who takes which
-/// task, but not the order in which they are taken.
-TaskSchedule longest_first(std::size_t tasks, std::size_t groups, const TaskCost& cost);
 
 /// Groups that take tasks from common queues. With few queues every group may take nearly every
 /// task, so what a task needs (text embeddings) has to be sent to all of them; with many, the load
@@ -62,5 +40,33 @@ inline constexpr std::size_t max_pending_batches = 2;
 /// The end of the tasks from `first` on that fit a queue of so many bytes together; at least one.
 std::size_t end_of_queue(std::size_t first, std::size_t tasks, std::int64_t queue_bytes,
                          const std::function<std::int64_t(std::size_t task)>& bytes_of);
+
+/// In phased mode: a range of batches that the replicas make without waiting for one another.
+struct Round {
+  std::size_t first = 0, end = 0;
+  std::size_t encoded = 0;   ///< the texts of the batches from `first` up to this one come first;
+                             ///< `first`: they are encoded
+  bool begins_tail = false;  ///< whether the replicas of the last batches take over
+};
+
+/// The rounds of phased mode: as many texts are encoded as the queue holds, and a round ends with
+/// them, or where the last `tail` batches begin.
+class Rounds {
+ public:
+  Rounds(std::size_t batches, std::size_t tail, std::int64_t queue_bytes,
+         std::function<std::int64_t(std::size_t batch)> bytes_of)
+      : batches_(batches),
+        tail_(batches - tail),
+        queue_bytes_(queue_bytes),
+        bytes_of_(std::move(bytes_of)) {}
+  /// None after the last.
+  std::optional<Round> next();
+
+ private:
+  std::size_t batches_, tail_;  ///< tail_: the first of the last batches
+  std::int64_t queue_bytes_;
+  std::function<std::int64_t(std::size_t batch)> bytes_of_;
+  std::size_t made_ = 0, encoded_ = 0;
+};
 
 }  // namespace reelmesh

@@ -1,0 +1,92 @@
+#include "forecast/durations.hpp"
+
+#include "base/file.hpp"
+#include "plan/step_time.hpp"
+
+namespace reelmesh {
+namespace {
+
+double number(std::int64_t n) { return static_cast<double>(n); }
+
+// Of the slowest rank.
+double longest(const ClipPlan& size, Elapsed ClipPlan::OfRank::*time) {
+  double seconds = 0;
+  for (const ClipPlan::OfRank& rank : size.ranks) {
+    seconds = std::max(seconds, (rank.*time).total());
+  }
+  return seconds;
+}
+
+}  // namespace
+
+PartBytes bytes_on_disk(const Family& family) {
+  PartBytes bytes{};
+  for (const ModelPart part : model_parts) {
+    const Checkpoint weights = family.open(part);
+    for (const auto& [path, file] : weights.files()) {
+      bytes[static_cast<std::size_t>(part)] +=
+          static_cast<std::int64_t>(std::filesystem::file_size(path)) - cached_bytes(path);
+    }
+  }
+  return bytes;
+}
+
+double Durations::load(const LoadedWeights& weights, int rank) const {
+  const RankMemory& memory = plan_.memory.ranks[static_cast<std::size_t>(rank)];
+  const std::int64_t bytes = (memory.*weights.stage).weights;
+  if (bytes == 0 || machine() == nullptr) return 0;
+  std::int64_t on_host = 0;
+  if (weights.part == ModelPart::text_encoder) on_host = memory.text_on_host;
+  if (weights.part == ModelPart::transformer && plan_.weights.residence == Residence::host) {
+    on_host = plan_.weights.all - plan_.weights.kept;
+  }
+  const PredictedBy& by = planned_.predicted_by;
+  return number(bytes + on_host) /
+             machine()->load(by.dtype, by.busy, weights.part == ModelPart::vae) +
+         touch(on_host);
+}
+
+double Durations::from_disk(ModelPart part) const {
+  if (machine() == nullptr) return 0;
+  return number(planned_.predicted_by.on_disk[static_cast<std::size_t>(part)]) / machine()->disk;
+}
+
+double Durations::touch(std::int64_t bytes) const {
+  return machine() == nullptr ? 0 : number(bytes) / machine()->touch;
+}
+
+double Durations::input(std::size_t size) const {
+  return longest(plan_.sizes[size], &ClipPlan::OfRank::encode_time);
+}
+
+double Durations::step(std::size_t size, std::size_t replica) const {
+  const ClipPlan& clip = plan_.sizes[size];
+  const RankRange& ranks = plan_.roles.denoise[replica];
+  double most = 0;
+  for (int rank = ranks.first; rank < ranks.first + ranks.count; ++rank) {
+    const double speed =
+        plan_.rank_weights.empty() ? 1 : plan_.rank_weights[static_cast<std::size_t>(rank)];
+    most = std::max(most, step_cost(plan_, clip, rank, speed, machine()));
+  }
+  return planned_.predicted_by.measured_step * most / number(clip.workload.clips);
+}
+
+double Durations::decode(std::size_t size) const {
+  return longest(plan_.sizes[size], &ClipPlan::OfRank::decode_time);
+}
+
+double Durations::write(std::size_t size) const {
+  if (machine() == nullptr) return 0;
+  const VideoSize& video = planned_.formats[size].size;
+  return number(3 * video.frames * video.height * video.width) / machine()->write;
+}
+
+double Durations::save(const ClipOutline& clip) const {
+  if (machine() == nullptr) return 0;
+  const std::int64_t bytes =
+      numel(planned_.kinds[clip.kind].latent_shape()) * size_of(DType::float32) +
+      planned_.embedding_bytes(clip, DType::float32);
+  return number(bytes) / machine()->write;
+}
+
+}  // namespace reelmesh

@@ -1,0 +1,146 @@
+#include "forecast/job_workload.hpp"
+
+#include <algorithm>
+#include <map>
+
+#include "forecast/dry_runs.hpp"
+#include "plan/denoise.hpp"
+
+namespace reelmesh {
+namespace {
+
+// Of each text what the heap takes for it, if it does not stand in the object itself.
+std::int64_t heap_bytes(const std::string& text) {
+  constexpr std::size_t within = 15;
+  return text.capacity() <= within ? 0 : static_cast<std::int64_t>(text.capacity()) + 16;
+}
+
+StageTimes stage_times(const Job& job, const PlanMachine& machine, std::int64_t texts) {
+  if (machine.times == nullptr) return {};
+  const int most = ranks_of_fullest_node(machine);
+  const auto times = [&](int busy) {
+    return time_model(machine.times, {busy, machine.threads, most});
+  };
+  return {times(static_cast<int>(std::min<std::int64_t>(texts, most))),
+          times(busy_ranks(job, machine))};
+}
+
+// How many texts are encoded for these clips, if they have the same negative prompt.
+std::int64_t encoded_texts(const JobPlan& planned) {
+  bool negative = false;
+  for (const ClipOutline& clip : planned.clips) {
+    negative = negative || planned.kinds[clip.kind].texts.size() > 1;
+  }
+  return std::ssize(planned.clips) + (negative ? 1 : 0);
+}
+
+// What the clips of one format need.
+struct OfFormat {
+  const Clip* first = nullptr;
+  std::int64_t tokens = 1;   // of the longest text
+  std::int64_t reading = 0;  // bytes of the host while an input is read
+};
+
+std::vector<OfFormat> of_formats(const Job& job, const JobPlan& planned, bool on_gpu) {
+  std::vector<OfFormat> formats(planned.formats.size());
+  for (OfFormat& format : formats) format.reading = on_gpu ? 0 : planned.training.reading_bytes;
+  for (const ClipOutline& outline : planned.clips) {
+    const Clip& clip = planned.kinds[outline.kind];
+    OfFormat& format = formats[planned.size_index(clip)];
+    if (format.first == nullptr) format.first = &clip;
+    format.tokens = std::max<std::int64_t>(format.tokens, outline.tokens);
+    if (!clip.input || on_gpu) continue;
+    ClipInput input = *clip.input;
+    input.file = clip_input_file(job, job.clips[static_cast<std::size_t>(outline.index)]);
+    const InputFacts& facts = planned.inputs.at(input.file.path);
+    format.reading = std::max(format.reading, reading_bytes(input, facts, clip.format.size));
+  }
+  return formats;
+}
+
+}  // namespace
+
+// The dtypes of tensors and GEMMs.
+Precision job_precision(const Job& job, const Conditions& conditions) {
+  if (conditions.on_gpu) return {job.dtype, job.dtype, true};
+  return {job.dtype, job.dtype == DType::float32 ? DType::float32 : conditions.products, false,
+          conditions.packed_for};
+}
+
+std::vector<ClipFormat> clip_formats(const ClipKinds& kinds) {
+  std::vector<ClipFormat> formats;
+  for (int kind = 0; kind < kinds.size(); ++kind) {
+    const ClipFormat& format = kinds[kind].format;
+    if (std::ranges::find(formats, format) == formats.end()) formats.push_back(format);
+  }
+  return formats;
+}
+
+std::int64_t bytes_of_clips(const Job& job) {
+  // Outline, batch with its state (clip_maker.hpp), schedule, row of the index.
+  constexpr std::int64_t kept = 512;
+  std::int64_t bytes = 0;
+  for (const ClipRequest& request : job.clips) {
+    bytes += kept + std::int64_t{sizeof request};
+    for (const std::string* text :
+         {&request.prompt, &request.negative_prompt, &request.where, &request.image.native(),
+          &request.video.native(), &request.input_hash}) {
+      bytes += heap_bytes(*text);
+    }
+    bytes += static_cast<std::int64_t>(request.token_ids.capacity() * sizeof(std::int32_t));
+  }
+  return bytes;
+}
+
+int ranks_of_fullest_node(const PlanMachine& machine) {
+  std::map<int, int> ranks;
+  for (const int node : machine.node_of) ++ranks[node];
+  int most = machine.node_of.empty() ? machine.ranks : 1;
+  for (const auto& [node, count] : ranks) most = std::max(most, count);
+  return most;
+}
+
+int busy_ranks(const Job& job, const PlanMachine& machine) {
+  const int most = ranks_of_fullest_node(machine);
+  const Roles roles = assign_roles(job.parallel, machine.ranks);
+  return std::max(1, roles.mode == Mode::split ? most - roles.text.count : most);
+}
+
+Workload job_workload(const Job& job, const JobPlan& planned, const Conditions& conditions) {
+  const Family& family = *planned.family;
+  const Precision precision = job_precision(job, conditions);
+  const auto together = std::min<std::int64_t>(job.batch, std::ssize(planned.clips));
+  Workload workload;
+  std::optional<DryTraining> training;
+  if (job.train) {  // its embeddings go to files
+    training = {*job.train, planned.training.make};
+    workload.trained_clips = job.train->batch;
+  } else {
+    for (const ClipOutline& clip : planned.clips) {
+      const std::int64_t bytes = planned.embedding_bytes(clip, job.dtype);
+      workload.embedding_bytes += bytes;
+      workload.largest_embedding_bytes =
+          std::max(workload.largest_embedding_bytes, together * bytes);
+    }
+  }
+  BesideParts beside{.decodes = job.keep_video && !job.train};
+  if (!precision.on_gpu) {
+    beside.loras = planned.loras;
+    workload.clip_bytes = planned.clip_bytes;
+  }
+  const auto runs = DryRuns::of(family, precision, job.numerics, planned.unlike_processors,
+                                stage_times(job, conditions.machine, encoded_texts(planned)),
+                                std::move(training), beside);
+  std::int64_t tokens = 1;
+  for (const OfFormat& format : of_formats(job, planned, precision.on_gpu)) {
+    workload.sizes.push_back(family.workload(*format.first, format.tokens));
+    runs->complete(workload.sizes.back(), *format.first, together, format.reading);
+    tokens = std::max(tokens, format.tokens);
+  }
+  workload.text = runs->text_workload(tokens);
+  workload.costs = runs;
+  workload.found = std::make_shared<FoundLayouts>();
+  return workload;
+}
+
+}  // namespace reelmesh
