@@ -255,8 +255,9 @@ void Choice::search() {
                     conditions_.machine.ranks >= 3 && conditions_.machine.ranks <= many_ranks &&
                     !has_many_sizes();
   if (!is_split()) add_phased();
-  if (is_split() && !timed()) {
-    const Roles roles = assign_roles(job_.parallel, conditions_.machine.ranks);
+  if (is_split()) add(job_.parallel);  // with as many text and decoding ranks as fit
+  if (is_split() && !timed() && !found_.empty()) {
+    const Roles roles = found_.front().layout.plan.roles;
     add_split(roles.text.count, roles.decode.front().count);
   } else if (is_split() || open) {
     add_split();

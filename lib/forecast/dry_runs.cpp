@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <set>
 
+#include "job/denoise.hpp"
 #include "models/t5/t5.hpp"
 #include "plan/denoise.hpp"
 #include "tensor/purpose.hpp"
@@ -37,9 +38,10 @@ struct DryRuns::TrainedParts {
 
 // Clips of one size that are denoised together, and what was found for them.
 struct DryRuns::Batch {
-  Clip clip;  // the first
-  std::int64_t clips = 1, text_tokens = 1;
-  DenoiseLayout alone;  // on one rank
+  std::vector<Clip> clips;
+  std::int64_t text_tokens = 1;
+  std::int64_t history = 0;  // tensors that the sampler keeps
+  DenoiseLayout alone;       // on one rank
   std::optional<WholeStep> whole;
   std::map<std::vector<std::int64_t>, DenoiseCost> costs;           // by DryRuns::share()
   std::map<std::vector<std::int64_t>, StageCost> decoded, encoded;  // by extents and edges
@@ -185,6 +187,8 @@ Ledger::Total attention(const Ledger& ledger) {
 
 }  // namespace
 
+// The second step, with what the first leaves; of a batch that decides which steps are computed,
+// the last, which always is.
 DryRuns::Step DryRuns::step(Transformer& part, const Batch& batch, const DenoiseLayout& layout,
                             int rank) {
   Ledger& ledger = part.ledger;
@@ -192,64 +196,58 @@ DryRuns::Step DryRuns::step(Transformer& part, const Batch& batch, const Denoise
   ledger.release();
   const trace::Recorder& counted = ledger.counted();
   Step step{.weights = part.weights, .loading = part.loading};
-  const Clip& clip = batch.clip;
+  const Clip& clip = batch.clips.front();
   const Device device = precision_.device();
-  const Mesh& mesh = layout.mesh;
-  const int own = layout.branch_rank(rank);
-  const comm::Group all = comm::Group::pretended(rank, mesh.ranks());
-  const Shape box = layout.latents.with_axis(1, clip.latent_channels).box(own).extent;
+  const Layout latents = layout.latents.with_axis(1, clip.latent_channels);
+  const Shape box = latents.box(layout.branch_rank(rank)).extent;
   const Shape text =
       layout.conditioning(batch.text_tokens, std::ssize(clip.texts), family_.text_encoder().d_model)
           .box(rank)
           .extent;
   const bool has_image = clip.input && clip.input->file.kind == InputKind::image;
   std::vector<Conditioning> conditioning;
-  std::vector<Tensor> latents, history;
-  for (std::int64_t i = 0; i < batch.clips; ++i) {
+  for (std::size_t i = 0; i < batch.clips.size(); ++i) {
     conditioning.push_back({Tensor::empty(text, precision_.tensors, device.host()), {}});
     if (has_image) conditioning.back().image = Tensor::empty(box, DType::float32, device.host());
-    for (auto* of_state : {&latents, &history}) {
-      of_state->push_back(Tensor::empty(box, DType::float32, device));
-    }
   }
-  const std::unique_ptr<Denoiser::Prepared> prepared =
-      part.model->prepare({.group = comm::Group::pretended(own, mesh.branch_ranks()),
-                           .layout = layout,
-                           .latents = clip.latents,
-                           .branches = clip.format.branches / mesh.cfg,
-                           .size = clip.format.size,
-                           .fps = clip.fps(),
-                           .keeps_residual = clip.format.keeps_residual},
-                          conditioning);
-  step.held = ledger.present() - part.weights;
+  const int calls = clip.sampling.sampler->calls();
+  const SavedState before{.step = clip.sampling.decides ? calls - 1 : std::min(1, calls - 1),
+                          .generator = TorchGenerator(0).saved(),
+                          .history = batch.history,
+                          .read = [&](const std::string&, const Box& of) {
+                            return Tensor::empty(of.extent, DType::float32, device.host());
+                          }};
+  Denoising denoising(comm::Group::pretended(rank, layout.mesh.ranks()), layout, batch.clips,
+                      conditioning, *part.model,
+                      std::vector<SavedState>(batch.clips.size(), before));
+  const std::int64_t present = ledger.present();
   const std::int64_t flops = counted.flops, sent = counted.bytes_sent;
   const std::int64_t fetched = counted.bytes_fetched;
   const Ledger::Total in_attention = attention(ledger);
-  const Elapsed before = ledger.elapsed();
-  const Tensor time = part.model->embed(clip.sampling.sampler->timestep(0));
-  const std::vector<Tensor> predictions = prepared->predict_together(
-      latents, time, clip.format.keeps_residual ? Blocks::compute_and_keep : Blocks::compute);
-  std::int64_t of_predictions = 0;
-  std::vector<comm::Message> sends, receives;
-  const int partner = (rank + mesh.branch_ranks()) % mesh.ranks();
-  for (const Tensor& mine : predictions) {
-    of_predictions += mine.bytes();
-    if (mesh.cfg == 1) continue;
-    sends.push_back({partner, mine});
-    receives.push_back({partner, Tensor::empty(mine.shape(), mine.dtype(), mine.device())});
-  }
-  all.exchange(sends, receives);
-  // Those of the step before are kept until they are replaced.
-  step.held += of_predictions;
-  step.excess = ledger.peak() + of_predictions - part.weights - step.held;
+  const Elapsed begin = ledger.elapsed();
+  denoising.step_together();
+  step.held = ledger.present() - part.weights;
+  step.excess = ledger.peak() - present;
   step.flops = counted.flops - flops;
   step.attention = attention(ledger).flops - in_attention.flops;
   step.attention_seconds = attention(ledger).seconds - in_attention.seconds;
   step.sent = counted.bytes_sent - sent;
   step.fetched = counted.bytes_fetched - fetched;
-  step.time = ledger.elapsed() - before;
+  step.time = ledger.elapsed() - begin;
   step.per_thread = ledger.scratch();
   return step;
+}
+
+// How many tensors the sampler passes from one step to the next.
+std::int64_t DryRuns::history_of(const Clip& clip, std::int64_t predicted_channels) const {
+  Ledger ledger(precision_, nullptr);
+  const DryRun run(ledger);
+  const Device device = precision_.device();
+  Tensor latents = Tensor::empty({1, clip.latent_channels, 1, 1}, DType::float32, device);
+  const Tensor prediction = Tensor::empty({1, predicted_channels, 1, 1}, DType::float32, device);
+  std::vector<Tensor> history;
+  clip.sampling.sampler->step(0, prediction, latents, history, {});
+  return std::ssize(history);
 }
 
 DryRuns::Trained& DryRuns::trained(Residence residence) {
@@ -280,7 +278,7 @@ DryRuns::Step DryRuns::training_step(Trained& part, const Batch& batch, const De
   ledger.release();
   const trace::Recorder& counted = ledger.counted();
   Step step{.weights = part.weights, .loading = part.loading};
-  const Clip& clip = batch.clip;
+  const Clip& clip = batch.clips.front();
   const TrainSettings& settings = training_->settings;
   const Device host = precision_.device().host();
   const DenoiseTask task{.group = comm::Group::pretended(rank, layout.mesh.ranks()),
@@ -444,7 +442,7 @@ StageCost DryRuns::run_decoder(const Batch& batch, const DecodeLayout& layout, i
   const DryRun run(ledger);
   ledger.release();
   const Elapsed before = ledger.elapsed();
-  const Layout cut = layout.latents.with_axis(1, batch.clip.latent_channels);
+  const Layout cut = layout.latents.with_axis(1, batch.clips.front().latent_channels);
   const comm::Group group = comm::Group::pretended(rank, cut.ranks());
   const Tensor latents =
       Tensor::empty(cut.box(rank).extent, DType::float32, precision_.device().host());
@@ -463,7 +461,7 @@ StageCost DryRuns::run_encoder(const Batch& batch, const DecodeLayout& layout, i
   const DryRun run(ledger);
   ledger.release();
   const Elapsed before = ledger.elapsed();
-  const Clip& clip = batch.clip;
+  const Clip& clip = batch.clips.front();
   const std::int64_t frames = training_ ? clip.format.size.frames : clip.input->frames;
   const Layout cut =
       training_ ? layout.latents : layout.latents.cropped(0, 0, clip.input->latent_frames);
@@ -512,8 +510,8 @@ void DryRuns::complete(ClipWorkload& workload, const Clip& clip, std::int64_t to
   w.layers = family_.layers();
   w.element_bytes = precision_.size();
   auto batch = std::make_unique<Batch>();
-  batch->clip = clip;
-  batch->clips = together;
+  batch->clips.assign(static_cast<std::size_t>(together), clip);
+  if (!training_) batch->history = history_of(clip, w.predicted_channels);
   batch->text_tokens = w.text_tokens;
   batch->alone = possible_layouts(w, {}).front().layout;
   batch->reading = reading;

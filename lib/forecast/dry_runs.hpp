@@ -73,6 +73,7 @@ class DryRuns final : public Costs, public std::enable_shared_from_this<DryRuns>
           bool unlike_processors, StageTimes times, std::optional<DryTraining> training,
           const BesideParts& beside);
   Checkpoint shapes() const;
+  std::int64_t history_of(const Clip& clip, std::int64_t predicted_channels) const;
   Transformer& transformer(std::int64_t layers, Residence residence);
   std::unique_ptr<Transformer> make_transformer(std::int64_t layers,
                                                 const WeightPlacement& placement) const;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 
+#include "base/error.hpp"
 #include "forecast/dry_runs.hpp"
 #include "plan/denoise.hpp"
 
@@ -34,6 +35,9 @@ std::int64_t encoded_texts(const JobPlan& planned) {
   return std::ssize(planned.clips) + (negative ? 1 : 0);
 }
 
+// Of a clip, so that its plan takes seconds; 16384 x 16384 pixels and 128 frames of them.
+constexpr std::int64_t max_latents = std::int64_t{1} << 27;
+
 // What the clips of one format need.
 struct OfFormat {
   const Clip* first = nullptr;
@@ -49,6 +53,9 @@ std::vector<OfFormat> of_formats(const Job& job, const JobPlan& planned, bool on
     OfFormat& format = formats[planned.size_index(clip)];
     if (format.first == nullptr) format.first = &clip;
     format.tokens = std::max<std::int64_t>(format.tokens, outline.tokens);
+    require(numel(clip.latents) <= max_latents, Status::unavailable,
+            "sample.frames, height and width: clip {} of {} has {} latents, expected at most {}",
+            outline.index, shown(clip.format.size), numel(clip.latents), max_latents);
     if (!clip.input || on_gpu) continue;
     ClipInput input = *clip.input;
     input.file = clip_input_file(job, job.clips[static_cast<std::size_t>(outline.index)]);

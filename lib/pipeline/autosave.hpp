@@ -4,7 +4,7 @@
 
 #include "base/stop.hpp"
 #include "job/job.hpp"
-#include "pipeline/denoise.hpp"
+#include "job/denoise.hpp"
 
 namespace reelmesh::pipeline {
 

@@ -7,7 +7,7 @@
 
 #include "job/job_plan.hpp"
 #include "models/t5/t5.hpp"
-#include "pipeline/denoise.hpp"
+#include "job/denoise.hpp"
 #include "pipeline/failures.hpp"
 #include "pipeline/work.hpp"
 

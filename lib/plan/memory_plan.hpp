@@ -7,11 +7,11 @@ namespace reelmesh {
 
 struct RankMemory {
   StageMemory text, encode, denoise, decode;  ///< encode: of images and videos
-  std::int64_t text_on_host = 0;              ///< bytes of layers of the text encoder there
   std::int64_t embeddings = 0;                ///< of the clips that wait for a later stage
   /// Whether encoder and decoder are in memory together, as in split mode, unless the decoder is
   /// unloaded.
   bool keeps_encoder = false;
+  std::int64_t text_on_host = 0;  ///< bytes of layers of the text encoder
 };
 
 struct MemoryPlan {

@@ -38,8 +38,10 @@ void DpmSampler::step(int i, const Tensor& prediction, Tensor& x, std::vector<Te
                       const DrawNoise& draw) const {
   if (i == 0) history = {Tensor::zeros(x.shape(), DType::float32, x.device())};
   expect(history.size() == 1, "DPM step {}: history has {} tensors, expected 1", i, history.size());
-  Tensor noise = Tensor::empty(x.shape(), DType::float32);
-  for (int n = 0; n < draws(i); ++n) draw(noise.span<float>());  // only the last draw is used
+  Tensor noise = Tensor::empty(x.shape(), DType::float32, x.device().host());
+  if (!x.device().only_shapes) {
+    for (int n = 0; n < draws(i); ++n) draw(noise.span<float>());  // only the last draw is used
+  }
   dpm_step(dpm_coefficients(schedule_, i), prediction, noise.on(x.device()), history.front(), x);
 }
 

@@ -98,8 +98,8 @@ void Iddpm::step(int i, const Tensor& prediction, Tensor& x, std::vector<Tensor>
       shape.size() == 4 && prediction.shape() == Shape{shape[0], 2 * shape[1], shape[2], shape[3]},
       "IDDPM step of {} with a prediction {}", shape, prediction.shape());
   const IddpmCoefficients& c = coefficients_.at(static_cast<std::size_t>(i));
-  Tensor drawn = Tensor::empty(shape, DType::float32);
-  draw(drawn.span<float>());
+  Tensor drawn = Tensor::empty(shape, DType::float32, x.device().host());
+  if (!x.device().only_shapes) draw(drawn.span<float>());
   const bool last = i + 1 == calls();
   const auto on_cpu = [&] {
     const std::int64_t frame = shape[1] * shape[2] * shape[3];

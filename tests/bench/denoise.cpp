@@ -15,7 +15,7 @@
 #include "bench/bench_main.hpp"
 #include "models/cogvideox/transformer.hpp"
 #include "ops/onednn.hpp"
-#include "pipeline/denoise.hpp"
+#include "job/denoise.hpp"
 #include "plan/denoise.hpp"
 #include "sampler/generator.hpp"
 #include "support/dry_workloads.hpp"
@@ -65,7 +65,7 @@ void bench(const std::vector<std::string>& words) {
   double fastest = 1e300;
   const Batch batch{clip};
   const Conditioning conditioning{context.to(dtype)};
-  pipeline::Denoising denoising(world, chosen.layout(), batch, {&conditioning, 1}, transformer);
+  Denoising denoising(world, chosen.layout(), batch, {&conditioning, 1}, transformer);
   while (!denoising.finished()) {
     world.barrier();
     const std::int64_t since = trace::now_ns();

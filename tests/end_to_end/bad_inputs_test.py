@@ -706,8 +706,12 @@ JOBS = [
         "--numerics.dtype: found float16, expected float32 or bfloat16"),
     row("clips that need more memory than the host has",
         [option("sample.height", 16384), option("sample.width", 16384),
-         option("sample.frames", 9985)], UNAVAILABLE, "1 rank need ", " together, the host has ",
+         option("sample.frames", 97)], UNAVAILABLE, "1 rank need ", " together, the host has ",
         varies=True),
+    row("clips of more latents than can be planned",
+        [option("sample.height", 16384), option("sample.width", 16384),
+         option("sample.frames", 9985)], UNAVAILABLE,
+        "clip 0 of 9985x16384x16384 has ", " latents, expected at most 134217728"),
 ] + [
     row(f"`ulimit -v {kib}`", limit(f"-v {kib}"), UNAVAILABLE,
         "the limit of address space (ulimit -v) is ", ", expected at least ", varies=True, **more)

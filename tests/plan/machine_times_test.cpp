@@ -205,9 +205,6 @@ TEST(StepTime, IsThatOfTheSlowestRank) {
   EXPECT_DOUBLE_EQ(of(0, 2).total(), 2);
   EXPECT_DOUBLE_EQ(of(0, 4).total(), 4);
   EXPECT_DOUBLE_EQ(of(0, 4).memory, 1);
-  ClipPlan smaller = plan.sizes[0];
-  smaller.ranks.clear();
-  EXPECT_EQ(step_time(plan, smaller, RankRange{0, 4}, machine).total(), 0);
 }
 
 TEST(StepTime, WeightsThatAreFetchedAreHiddenByTheComputation) {

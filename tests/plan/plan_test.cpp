@@ -322,6 +322,7 @@ TEST(Plan, HasOneLayoutForEachSizeAndReplica) {
   request.replicas = 2;
   Workload workload = one_size_workload(cogvideox_2b());
   workload.sizes.push_back(test::clip_workload(stdit_xl()));
+  workload.sizes.back().denoise.size = 1;
   const Plan plan = make_plan(workload, machine_with(8), request);
   ASSERT_EQ(plan.sizes.size(), 2U);
   ASSERT_EQ(plan.sizes[0].denoise.size(), 2U);
@@ -513,6 +514,7 @@ TEST(Plan, OfThousandsOfRanksAndManySizes) {
   Workload workload = one_size_workload(cogvideox_2b());
   for (const std::int64_t frames : {5, 21}) {
     workload.sizes.push_back(workload.sizes.front());
+    workload.sizes.back().denoise.size = workload.sizes.size() - 1;
     workload.sizes.back().denoise.latents[0] = workload.sizes.back().decode.latents[0] = frames;
     workload.sizes.back().decode.group_latents = frames;
   }

@@ -1,6 +1,6 @@
 // The denoising loop with CogVideoX's transformer: any mesh and any cuts give the bits of one rank,
 // for single clips and batches, also after restoring a state saved on other ranks.
-#include "pipeline/denoise.hpp"
+#include "job/denoise.hpp"
 
 #include <map>
 

@@ -3,7 +3,7 @@
 #include "layout/relayout.hpp"
 #include "models/opensora/placement.hpp"
 #include "models/opensora/reference.hpp"
-#include "pipeline/denoise.hpp"
+#include "job/denoise.hpp"
 #include "support/ranks.hpp"
 
 namespace reelmesh {
@@ -53,7 +53,7 @@ TEST_P(Clips, EqualTheReferenceAfterEveryStep) {
       family.denoiser(family.open(ModelPart::transformer), DType::float32, {}, family.layers());
   const Tensor text = reference.text(row);
   const Conditioning conditioning{text.reshape({text.shape(0), 1, text.shape(1)})};
-  pipeline::Denoising denoising(world, layout, batch, {&conditioning, 1}, *model);
+  Denoising denoising(world, layout, batch, {&conditioning, 1}, *model);
   const auto whole = [&] {
     const Sharded latents = denoising.state_arrays(0).front().values;
     return relayout(latents, Layout::replicated(latents.layout.global(), world.size())).local;

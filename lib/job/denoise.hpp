@@ -8,7 +8,7 @@
 #include "models/common/denoiser.hpp"
 #include "store/restart.hpp"
 
-namespace reelmesh::pipeline {
+namespace reelmesh {
 
 /// The state of one clip between two steps, on one rank.
 struct DenoiseState {
@@ -50,7 +50,8 @@ class Interrupted : public std::exception {
   const char* what() const noexcept override { return "interrupted"; }
 };
 
-/// Denoises a batch of clips on one denoising group, step by step.
+/// Denoises a batch of clips on one denoising group, step by step: lib/pipeline with values, and
+/// forecast/dry_runs.hpp with shapes.
 class Denoising {
  public:
   /// Starts with the initial noise of each clip. conditioning: per clip, this rank's part of
@@ -100,4 +101,4 @@ class Denoising {
   RepeatedCall compute_, reuse_;  ///< with the blocks, and without them
 };
 
-}  // namespace reelmesh::pipeline
+}  // namespace reelmesh

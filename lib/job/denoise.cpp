@@ -1,11 +1,19 @@
-#include "pipeline/denoise.hpp"
+#include "job/denoise.hpp"
 
 #include "base/interruption.hpp"
 #include "base/stop.hpp"
 #include "base/trace.hpp"
 
-namespace reelmesh::pipeline {
+namespace reelmesh {
 namespace {
+
+// The ranks that compute the same branches as this one.
+comm::Group branch_of(const comm::Group& group, const Mesh& mesh) {
+  if (mesh.cfg == 1) return group;
+  std::vector<int> halves;
+  for (int rank = 0; rank < group.size(); ++rank) halves.push_back(rank / mesh.branch_ranks());
+  return group.split(halves);
+}
 
 // video: of a clip made from a video, the box of the video's latents.
 DenoiseState initial_state(const Clip& clip, const Box& box, const Tensor& video, Device device) {
@@ -14,6 +22,8 @@ DenoiseState initial_state(const Clip& clip, const Box& box, const Tensor& video
     const Shape none(box.extent.size(), 0);
     draw_initial_noise(clip.input->noise, generator, clip.input_shape(), none, none, {});
   }
+  if (device.only_shapes)
+    return {0, Tensor::empty(box.extent, DType::float32, device), {}, generator, {}};
   Tensor noise = Tensor::empty(box.extent, DType::float32);
   draw_initial_noise(clip.sampling.noise, generator, clip.latent_shape(), box.offset, box.extent,
                      noise.span<float>());
@@ -53,8 +63,7 @@ Denoising::Denoising(const comm::Group& group, const DenoiseLayout& layout, cons
                      std::span<const Conditioning> conditioning, const Denoiser& model,
                      std::span<const SavedState> saved, std::span<const Tensor> video_latents)
     : group_(group),
-      branch_(layout.mesh.cfg == 1 ? group
-                                   : group.split(group.rank() / layout.mesh.branch_ranks())),
+      branch_(branch_of(group, layout.mesh)),
       layout_(layout),
       batch_(batch),
       model_(model),
@@ -226,4 +235,4 @@ std::vector<RestartArray> Denoising::state_arrays(std::size_t index) const {
   return arrays;
 }
 
-}  // namespace reelmesh::pipeline
+}  // namespace reelmesh
