@@ -298,6 +298,8 @@ std::vector<ParallelRequest> Choice::other_meshes(const Candidate& of) const {
 
 std::vector<Candidate> Choice::all() {
   constexpr std::size_t few = 3;
+  search();
+  if (found_.empty()) return {};
   std::vector<Candidate> some{best()};
   std::vector<std::size_t> order(found_.size());
   std::iota(order.begin(), order.end(), std::size_t{0});

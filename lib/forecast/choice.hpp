@@ -35,7 +35,7 @@ class Choice {
   Candidate best();
 
   /// best() first; then all layouts that it was compared with, itself included, and of the fastest
-  /// three all meshes, cuts and places of weights, the fastest first.
+  /// three all meshes, cuts and places of weights, the fastest first. Empty if none fits.
   std::vector<Candidate> all();
 
  private:

@@ -433,12 +433,11 @@ std::int64_t DryRuns::sent_weights(const RankWeights& shares, int rank, int rank
   return entry->second;
 }
 
+// The part is loaded anew, since what a run leaves may change the holes of the next.
 StageCost DryRuns::run_decoder(const Batch& batch, const DecodeLayout& layout, int rank) {
-  if (decoder_ == nullptr) {
-    decoder_ = std::make_unique<Part<const Decoder>>(
-        precision_, times_.others, [&] { return family_.decoder(shapes(), precision_.tensors); });
-  }
-  Ledger& ledger = decoder_->ledger;
+  Part<const Decoder> decoder(precision_, times_.others,
+                              [&] { return family_.decoder(shapes(), precision_.tensors); });
+  Ledger& ledger = decoder.ledger;
   const DryRun run(ledger);
   ledger.release();
   const Elapsed before = ledger.elapsed();
@@ -446,18 +445,16 @@ StageCost DryRuns::run_decoder(const Batch& batch, const DecodeLayout& layout, i
   const comm::Group group = comm::Group::pretended(rank, cut.ranks());
   const Tensor latents =
       Tensor::empty(cut.box(rank).extent, DType::float32, precision_.device().host());
-  decoder_->model->pixels({latents, cut, group}, layout);
-  return {of_stage(decoder_->weights, decoder_->loading, ledger.peak() - decoder_->weights,
+  decoder.model->pixels({latents, cut, group}, layout);
+  return {of_stage(decoder.weights, decoder.loading, ledger.peak() - decoder.weights,
                    ledger.scratch()),
           ledger.elapsed() - before};
 }
 
 StageCost DryRuns::run_encoder(const Batch& batch, const DecodeLayout& layout, int rank) {
-  if (encoder_ == nullptr) {
-    encoder_ = std::make_unique<Part<const Encoder>>(
-        precision_, times_.others, [&] { return family_.encoder(shapes(), precision_.tensors); });
-  }
-  Ledger& ledger = encoder_->ledger;
+  Part<const Encoder> encoder(precision_, times_.others,
+                              [&] { return family_.encoder(shapes(), precision_.tensors); });
+  Ledger& ledger = encoder.ledger;
   const DryRun run(ledger);
   ledger.release();
   const Elapsed before = ledger.elapsed();
@@ -465,16 +462,16 @@ StageCost DryRuns::run_encoder(const Batch& batch, const DecodeLayout& layout, i
   const std::int64_t frames = training_ ? clip.format.size.frames : clip.input->frames;
   const Layout cut =
       training_ ? layout.latents : layout.latents.cropped(0, 0, clip.input->latent_frames);
-  const Layout pixels = encoded_pixels(clip, encoder_->model->frames_of(cut, frames));
+  const Layout pixels = encoded_pixels(clip, encoder.model->frames_of(cut, frames));
   const comm::Group group = comm::Group::pretended(rank, cut.ranks());
   const Tensor read =
       Tensor::empty(pixels.box(rank).extent, DType::uint8, precision_.device().host());
   if (training_) {
-    encoder_->model->posterior({read, pixels, group}, cut);
+    encoder.model->posterior({read, pixels, group}, cut);
   } else {
-    encoder_->model->sample({read, pixels, group}, cut, clip.input->scale, {});
+    encoder.model->sample({read, pixels, group}, cut, clip.input->scale, {});
   }
-  return {of_stage(encoder_->weights, encoder_->loading, ledger.peak() - encoder_->weights,
+  return {of_stage(encoder.weights, encoder.loading, ledger.peak() - encoder.weights,
                    ledger.scratch()),
           ledger.elapsed() - before};
 }

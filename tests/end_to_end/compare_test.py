@@ -43,8 +43,15 @@ class ComparisonTest(CompareCase):
             self.assertAlmostEqual(alone / plan["job_seconds"], 1, places=6, msg=plan)
         text = self.plan(options, "--ranks", 4, "--compare")
         self.assertEqual(text.status, 0, text)
-        self.assertIn(plans[0]["options"], text.output.splitlines()[-1])
-        self.assertEqual(len(text.output.splitlines()), len(plans) + 3)
+        lines = text.output.splitlines()
+        self.assertTrue(lines[2].startswith("auto: "), lines[2])
+        self.assertIn("recommended: auto", lines[-1])
+        self.assertEqual(len(lines), len(plans) + 4)
+        error = 0.4  # of a machine that was not measured
+        for plan, line in zip(plans[1:], lines[3:], strict=False):
+            equal = plan["job_seconds"] <= (1 + error) * plans[0]["job_seconds"]
+            self.assertEqual(plan["equal"], equal, plan)
+            self.assertEqual(line.endswith("="), equal, line)
 
     def test_numbers_of_ranks_have_their_efficiency(self):
         options = self.options()
@@ -99,7 +106,9 @@ class SlurmTest(CompareCase):
         one_node = self.folder / "one_node.cfg"
         one_node.write_text("".join(line for line in MACHINE.read_text().splitlines(True)
                                     if not line.startswith("network")))
-        self.refused(execute(command_of(options | {"device.machine": one_node}, name="plan"),
+        self.refused(execute(command_of(options | {"device.machine": one_node,
+                                                   "parallel.mode": "phased",
+                                                   "parallel.replicas": 1}, name="plan"),
                              self.outside | slurm), 65, "link.network")
         outcome = execute(command_of(options, name="plan"),
                           self.outside | slurm | {"SLURM_JOB_END_TIME": "1"})

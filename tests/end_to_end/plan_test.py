@@ -473,8 +473,8 @@ class TimesTest(PlanCase):
 
     def test_the_last_clips_on_larger_replicas(self):
         """Their layout is part of the text."""
-        outcome = self.plan(self.tiny(device__machine=MACHINE, prompt__text=["a", "b", "c"]),
-                            "--ranks", 2)
+        outcome = self.plan(self.tiny(device__machine=MACHINE, prompt__text=["a", "b", "c", "d"]),
+                            "--ranks", 3)
         self.assertEqual(outcome.status, 0, outcome)
         self.assertIn("the last batch:", outcome.output)
         self.assertEqual(outcome.output.count("GFLOP/step"), 1, "one table of ranks")

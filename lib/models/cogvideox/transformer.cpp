@@ -324,7 +324,7 @@ class PreparedTransformer final : public Denoiser::Prepared {
   }
   void set_residual(std::int64_t clip, const Tensor& values) override {
     const Box box = clip_items(clip);
-    Tensor all = residual_.on({}).clone();
+    Tensor all = residual_.on(residual_.device().host()).clone();
     copy_box(box, values.to(all.dtype()), box, all, {Shape(3), all.shape()});
     residual_.copy_from(all);
   }
