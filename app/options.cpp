@@ -249,7 +249,8 @@ Draft read_draft(JobKind kind, const std::vector<Given>& givens,
   require(!draft.job.model.root.empty(), Status::usage,
           "model.path is missing, expected the folder of a checkpoint");
   draft.job.model.complete();
-  if (const auto& machine = draft.job.machine_file; !machine.empty()) {
+  if (auto& machine = draft.job.machine_file; !machine.empty()) {
+    machine = find_machine_file(machine, machine_folders());
     draft.job.machine = std::make_shared<const MachineTimes>(
         parse_machine(read_config(machine, "device.machine", machine_keys()), machine.string()));
   }
@@ -453,6 +454,14 @@ PlanOptions parse_plan(int argc, const char* const* argv, const Allocation& allo
   }
   draft.job.train ? add_sampled_clips(draft.job) : add_clips(draft);
   options.job = std::move(draft.job);
+  if (const MachineTimes* const machine = options.job.machine.get()) {
+    if (machine->on_gpu && options.job.backend == Backend::automatic) {
+      options.job.backend = Backend::cuda;
+    }
+    if (machine->memory > 0 && options.job.memory_limits.empty()) {
+      options.job.memory_limits = {machine->memory};
+    }
+  }
   if (of_allocation && !options.job.threads) options.job.threads = allocation.threads;
   return options;
 }

@@ -26,8 +26,9 @@ foreach(tool ${tools})
 endforeach()
 
 # Inputs, and pages for users in the places where links between them lead.
-install(DIRECTORY inputs/demo_model inputs/demo_image_model DESTINATION ${share}/inputs)
+install(DIRECTORY inputs/demo_model inputs/demo_image_model inputs/machines DESTINATION ${share}/inputs)
 install(FILES inputs/demo_heldout.txt inputs/demo_prompts.txt inputs/prompts.txt inputs/prompts.jsonl
+        inputs/tokenizer_text.txt
         inputs/demo.png inputs/demo_picture.png inputs/demo_cache.png
         inputs/demo_train.png DESTINATION ${share}/inputs)
 install(DIRECTORY tools/images DESTINATION ${share}/tools)

@@ -11,6 +11,7 @@
 
 #include "base/background.hpp"
 #include "base/error.hpp"
+#include "base/log.hpp"
 #include "base/new_file.hpp"
 #include "base/system.hpp"
 #include "base/trace.hpp"
@@ -266,9 +267,13 @@ class Operations {
   std::vector<Measured> all_;
 };
 
-// The median of the times of calls, in seconds: of those within `limit` seconds, at least two,
-// after a first one.
-double median_time(double limit, Device device, const Call& call) {
+// Of the times of calls, in seconds: the median, and how far apart the middle half of them is.
+struct Timing {
+  double median = 0, spread = 0;
+};
+
+// Of those calls within `limit` seconds, at least two, after a first one.
+Timing timing(double limit, Device device, const Call& call) {
   call();
   synchronize(device);
   std::vector<double> times;
@@ -281,7 +286,8 @@ double median_time(double limit, Device device, const Call& call) {
     all += times.back();
   }
   std::ranges::sort(times);
-  return (times[(times.size() - 1) / 2] + times[times.size() / 2]) / 2;
+  const double median = (times[(times.size() - 1) / 2] + times[times.size() / 2]) / 2;
+  return {median, times[times.size() * 3 / 4] - times[times.size() / 4]};
 }
 
 // Measures with the ranks that take part, while all others wait. → the mean of their times.
@@ -290,8 +296,19 @@ class Clock {
   Clock(const comm::Group& world, Device device, bool takes_part)
       : world_(world), device_(device), takes_part_(takes_part) {}
 
-  double time(double limit, const Call& call) const {
-    return mean([&] { return median_time(limit, device_, call); });
+  double time(double limit, const Call& call) {
+    return mean([&] {
+      const Timing timed = timing(limit, device_, call);
+      spreads_.push_back(timed.spread / timed.median);
+      return timed.median;
+    });
+  }
+  // The median over what this rank timed, as a share of the median times.
+  double spread() {
+    if (spreads_.empty()) return 0;
+    const auto middle = spreads_.begin() + std::ssize(spreads_) / 2;
+    std::ranges::nth_element(spreads_, middle);
+    return *middle;
   }
   // The mean of what measure() returns.
   double mean(const std::function<double()>& measure) const {
@@ -305,6 +322,7 @@ class Clock {
   const comm::Group& world_;
   Device device_;
   bool takes_part_;
+  std::vector<double> spreads_;
 };
 
 // A checkpoint of some matrices in bfloat16 for the measurement, which all ranks read. In a new
@@ -385,16 +403,18 @@ TimedOperation counted(const Measured& one, const Call& call) {
           static_cast<double>(recorder.memory_bytes - bytes), 0};
 }
 
-DTypeTimes measure(const Clock& clock, DType dtype, Device device, const WeightFile& weights) {
+DTypeTimes measure(Clock& clock, DType dtype, Device device, const WeightFile& weights) {
   constexpr double limit = 0.05;
   DTypeTimes times;
   const Operations operations(dtype, device);
+  std::map<std::string, std::vector<TimedOperation>> known;
   for (const Measured& one : operations.all()) {
     const Call call = one.make();
     TimedOperation timed = counted(one, call);
     timed.seconds = clock.time(limit, call);
-    times.operations[one.kind].push_back(timed);
+    known[one.kind].push_back(timed);
   }
+  for (auto& [kind, of_kind] : known) times.operations[kind] = std::move(of_kind);
   const Tensor kernel = values({256, 256, 3, 3, 3}, DType::bfloat16, {}, 0.02F);
   const Tensor bias = values({256}, dtype, device);
   times.load_convolutions =
@@ -546,7 +566,7 @@ Link measure_host(Device device, double load) {
   if (!device.is_cuda()) return {0, load, 1};
   const Tensor host = values({std::int64_t{1} << 24}, DType::float32, device.host());
   Tensor on_device = Tensor::empty(host.shape(), host.dtype(), device);
-  const double seconds = median_time(0.04, device, [&] { on_device.copy_from(host); });
+  const double seconds = timing(0.04, device, [&] { on_device.copy_from(host); }).median;
   return {0, static_cast<double>(host.bytes()) / seconds, 0};
 }
 
@@ -569,6 +589,18 @@ double measure_writing(const std::filesystem::path& folder) {
   flush_to_disk(file.temporary());
   const double seconds = 1e-9 * static_cast<double>(trace::now_ns() - begin);
   return static_cast<double>(bytes.size()) / seconds;
+}
+
+// spread: of repeated operations.
+void warn_if_busy(double spread) {
+  constexpr double quiet = 0.1;
+  if (spread <= quiet) return;
+  std::array<double, 1> load{};
+  const bool known = ::getloadavg(load.data(), 1) == 1;
+  log::warning(
+      "repeated operations varied by {:.0f} %{}: other programs may use the machine; measure again "
+      "when it does nothing else",
+      100 * spread, known ? fmt::format(", the load average is {:.1f}", load[0]) : "");
 }
 
 std::string today() {
@@ -606,14 +638,23 @@ MachineTimes measure_machine(const comm::Group& world, Device device, int thread
   const trace::Level level = std::exchange(recorder.level, trace::Level::off);
   std::vector<DType> dtypes{DType::float32, DType::bfloat16};
   if (device.is_cuda()) dtypes.push_back(DType::float16);
+  log::info(
+      "measuring operations, weights, disk, memory and messages of {} {}: about a minute while the "
+      "machine does nothing else",
+      world.size(), world.size() == 1 ? "rank" : "ranks");
+  double spread = 0;
   const WeightFile weights(world, folder);
   comm::run_on_first_rank(world, [&] { machine.disk = weights.read_from_disk(); });
   machine.disk = world.max(machine.disk);
   for (const DType dtype : dtypes) {
-    machine.alone[dtype] = measure(Clock(world, device, place == 0), dtype, device, weights);
-    if (machine.together == 1) continue;
-    const bool takes_part = place < machine.together;
-    machine.shared[dtype] = measure(Clock(world, device, takes_part), dtype, device, weights);
+    const auto timed = [&](bool takes_part) {
+      Clock clock(world, device, takes_part);
+      DTypeTimes times = measure(clock, dtype, device, weights);
+      spread = std::max(spread, world.max(clock.spread()));
+      return times;
+    };
+    machine.alone[dtype] = timed(place == 0);
+    if (machine.together > 1) machine.shared[dtype] = timed(place < machine.together);
   }
   machine.node =
       measure_link(world, device, neighbours(node_of, machine.together, world.rank(), true));
@@ -628,6 +669,7 @@ MachineTimes measure_machine(const comm::Group& world, Device device, int thread
     if (world.rank() == 0) writing = measure_writing(folder);
   });
   machine.write = world.sum(writing);
+  warn_if_busy(spread);
   recorder.level = level;
   return machine;
 }

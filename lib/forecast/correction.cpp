@@ -135,7 +135,10 @@ void scale(DTypeTimes& times, double ratio, std::initializer_list<std::string_vi
   for (const std::string_view kind : kinds) {
     const auto known = times.operations.find(kind);
     if (known == times.operations.end()) continue;
-    for (TimedOperation& operation : known->second) operation.seconds *= ratio;
+    const std::span<const TimedOperation> before = known->second.known();
+    std::vector<TimedOperation> scaled(before.begin(), before.end());
+    for (TimedOperation& operation : scaled) operation.seconds *= ratio;
+    known->second = std::move(scaled);
   }
 }
 

@@ -11,9 +11,13 @@
 
 #include "base/error.hpp"
 #include "base/span_names.hpp"
+#include "base/units.hpp"
 #include "tensor/ledger.hpp"
 
 namespace reelmesh {
+
+namespace fs = std::filesystem;
+
 namespace {
 
 // Kinds of operations, as Ledger::note_operation, with a remark for the reader of a file.
@@ -114,7 +118,7 @@ constexpr MachineKey rate_key(const char* name, const char* remark = nullptr) {
   return {name, remark, [](MachineTimes& m, const Given& given) { m.*rate = parse_rate(given); },
           [](const MachineTimes& m) { return number_text(m.*rate); }};
 }
-constexpr std::array<MachineKey, 15> machine_section{
+constexpr std::array<MachineKey, 16> machine_section{
     {text_key<&MachineTimes::name>("name"),
      text_key<&MachineTimes::host>("host"),
      text_key<&MachineTimes::processor>("processor"),
@@ -123,6 +127,13 @@ constexpr std::array<MachineKey, 15> machine_section{
      flag_key<&MachineTimes::measured>("measured"),
      flag_key<&MachineTimes::on_gpu>("gpu"),
      count_key<&MachineTimes::cores>("cores"),
+     {"memory", "that a rank may use, if device.memory-limit is not given",
+      [](MachineTimes& m, const Given& given) {
+        m.memory = parse_bytes(given.value, given.where);
+        require(m.memory > 0, Status::usage, "{}: found '{}', expected more than 0", given.where,
+                given.value);
+      },
+      [](const MachineTimes& m) { return m.memory > 0 ? std::to_string(m.memory) : ""; }},
      count_key<&MachineTimes::threads>("threads"),
      count_key<&MachineTimes::together>("shared"),
      {"crowded", "what more threads than cores lose beside their equal shares; 1: nothing",
@@ -156,7 +167,7 @@ void add_section(std::string& text, const std::string& name, const DTypeTimes& t
     const auto found = times.operations.find(std::string_view(kind));
     if (found == times.operations.end()) return;
     text += fmt::format("# {}\n", remark);
-    for (const TimedOperation& one : found->second) {
+    for (const TimedOperation& one : found->second.known()) {
       text += fmt::format("{} = {:.6g} {:.6g} {:.4g}\n", kind, one.flops, one.bytes, one.seconds);
     }
   };
@@ -185,6 +196,7 @@ MachineTimes parse_machine(std::span<const Given> values, const std::string& fil
   MachineTimes machine;
   machine.file = file;
   std::set<std::string_view> seen;
+  std::map<std::pair<DTypeTimes*, std::string>, std::vector<TimedOperation>> operations;
   const auto once = [&](const Given& given) {
     require(seen.insert(given.name).second, Status::usage, "{}: given twice, expected once",
             given.where);
@@ -197,7 +209,7 @@ MachineTimes parse_machine(std::span<const Given> values, const std::string& fil
     DTypeTimes* const times = section(machine, of);
     const auto load = std::ranges::find_if(loads, named);
     if (times != nullptr && load == loads.end()) {
-      times->operations[std::string(key)].push_back(parse_operation(given));
+      operations[{times, std::string(key)}].push_back(parse_operation(given));
       continue;
     }
     once(given);
@@ -210,6 +222,9 @@ MachineTimes parse_machine(std::span<const Given> values, const std::string& fil
         return std::string_view(one.name);
       })->set(machine, given);
     }
+  }
+  for (auto& [of_kind, known] : operations) {
+    of_kind.first->operations[of_kind.second] = std::move(known);
   }
   require(!machine.alone.empty(), Status::data,
           "{}: no section [float32], [bfloat16] or [float16], expected the times of at least one",
@@ -245,8 +260,10 @@ std::string to_text(const MachineTimes& machine) {
       "# A machine for device.machine: times by which reelmesh predicts those of jobs.\n\n"
       "[machine]\n";
   for (const MachineKey& key : machine_section) {
+    const std::string value = key.text(machine);
+    if (value.empty()) continue;
     if (key.remark != nullptr) text += fmt::format("# {}\n", key.remark);
-    text += fmt::format("{} = {}\n", key.name, key.text(machine));
+    text += fmt::format("{} = {}\n", key.name, value);
   }
   text +=
       "\n# Messages between two ranks of a node or of two nodes, and weights from the host's "
@@ -270,6 +287,27 @@ std::string to_text(const MachineTimes& machine) {
     add_section(text, std::string(name_of(dtype)) + shared_suffix, times);
   }
   return text;
+}
+
+std::vector<fs::path> machine_folders() {
+  std::error_code ignored;
+  const fs::path prefix = fs::read_symlink("/proc/self/exe", ignored).parent_path().parent_path();
+  return {prefix / "share/reelmesh/inputs/machines", prefix / "inputs/machines"};
+}
+
+fs::path find_machine_file(const fs::path& given, const std::vector<fs::path>& folders) {
+  std::error_code ignored;
+  if (given.has_parent_path() || fs::exists(given, ignored)) return given;
+  std::set<std::string> names;
+  for (const fs::path& folder : folders) {
+    for (const fs::directory_entry& entry : fs::directory_iterator(folder, ignored)) {
+      if (entry.path().extension() != ".cfg") continue;
+      if (entry.path().stem() == given) return entry.path();
+      names.insert(entry.path().stem().string());
+    }
+  }
+  fail(Status::no_input, "device.machine: file '{}' not found, expected a machine file{}{}",
+       given.string(), names.empty() ? "" : " or one of ", fmt::join(names, ", "));
 }
 
 void require_machine(const Job& job) {

@@ -1,5 +1,6 @@
 #pragma once
 // Machine files: a machine's times as text, in the format of job files.
+#include <filesystem>
 #include <span>
 #include <string>
 #include <vector>
@@ -20,6 +21,14 @@ MachineTimes parse_machine(std::span<const Given> values, const std::string& fil
 
 /// The contents of a machine file.
 std::string to_text(const MachineTimes& machine);
+
+/// Where machine files that are named are: inputs/machines of the prefix or of the repository that
+/// the program is in.
+std::vector<std::filesystem::path> machine_folders();
+/// The file itself, or for a name without a folder ("h100") the NAME.cfg in one of these folders.
+/// Error(no_input) with the known names.
+std::filesystem::path find_machine_file(const std::filesystem::path& given,
+                                        const std::vector<std::filesystem::path>& folders);
 
 /// Error(usage) without device.machine.
 void require_machine(const Job& job);

@@ -1,28 +1,12 @@
 #include "plan/machine_times.hpp"
 
 #include <algorithm>
-#include <cmath>
 #include <utility>
 
 #include "base/error.hpp"
 
 namespace reelmesh {
 namespace {
-
-// What a byte of memory counts beside an operation, so that the work of operations with few of
-// them, or none, is not 0. About as many operations as processors do while they fetch a byte.
-constexpr double flops_of_byte = 16;
-
-double work(double flops, double bytes) { return flops + flops_of_byte * bytes; }
-
-// How unlike two operations are: by operations per byte, and less so by size.
-double distance(const TimedOperation& a, double flops, double bytes) {
-  const auto intensity = [](double f, double b) { return std::log((f + b) / b); };
-  const double by_intensity = intensity(a.flops, a.bytes) - intensity(flops, bytes);
-  const double by_size = std::log(work(a.flops, a.bytes) / work(flops, bytes));
-  constexpr double weight_of_size = 0.1;
-  return by_intensity * by_intensity + weight_of_size * by_size * by_size;
-}
 
 class RankTimes final : public TimeModel {
  public:
@@ -82,28 +66,12 @@ double MachineTimes::crowding(int busy, int rank_threads) const {
 
 double MachineTimes::operation(std::string_view kind, DType dtype, double flops, double bytes,
                                int busy, int rank_threads) const {
-  if (work(flops, bytes) <= 0) return 0;
+  if (flops <= 0 && bytes <= 0) return 0;
   const DTypeTimes& times = of(dtype, busy);
   const auto found = times.operations.find(kind);
   require(found != times.operations.end() && !found->second.empty(), Status::data,
           "{}: no time of `{}` in section [{}], which the job needs", file, kind, name_of(dtype));
-  // The rate is the mean of those of the nearest, weighted by 1/distance, in logarithms.
-  bytes = std::max(bytes, 1.0);
-  constexpr std::size_t nearest = 3;
-  std::vector<std::pair<double, double>> rates;  // distance, logarithm of the rate
-  for (const TimedOperation& known : found->second) {
-    rates.emplace_back(distance(known, flops, bytes),
-                       std::log(work(known.flops, known.bytes) / known.seconds));
-  }
-  const std::size_t used = std::min(nearest, rates.size());
-  std::ranges::partial_sort(rates, rates.begin() + static_cast<std::ptrdiff_t>(used));
-  double sum = 0, weights = 0;
-  for (std::size_t i = 0; i < used; ++i) {
-    const double weight = 1 / (rates[i].first + 1e-6);
-    sum += weight * rates[i].second;
-    weights += weight;
-  }
-  const double seconds = work(flops, bytes) / std::exp(sum / weights);
+  const double seconds = found->second.seconds(flops, bytes);
   if (on_gpu) return seconds;  // whatever threads its rank has
   return seconds * crowding(busy, rank_threads) * threads / rank_threads;
 }

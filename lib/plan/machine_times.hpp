@@ -1,19 +1,15 @@
 #pragma once
 // What a machine file says: how long a rank's operations, messages and files take.
+#include <cstdint>
 #include <map>
 #include <memory>
 #include <optional>
 #include <string>
-#include <vector>
 
+#include "plan/known_operations.hpp"
 #include "tensor/time_model.hpp"
 
 namespace reelmesh {
-
-/// One operation whose time is known.
-struct TimedOperation {
-  double flops = 0, bytes = 0, seconds = 0;
-};
 
 /// Of messages between two ranks.
 struct Link {
@@ -31,7 +27,7 @@ inline const Link& or_never(const std::optional<Link>& link) {
 /// Of tensors of one type.
 struct DTypeTimes {
   /// By kind (Ledger::note_operation).
-  std::map<std::string, std::vector<TimedOperation>, std::less<>> operations;
+  std::map<std::string, KnownOperations, std::less<>> operations;
   /// Bytes/s of weights that are read and packed, by one rank: of linear layers, of convolutions.
   double load = 0, load_convolutions = 0;
 };
@@ -42,23 +38,23 @@ struct MachineTimes {
   std::string name, host, processor, date, source;
   bool measured = false;
   bool on_gpu = false;
-  int cores = 1;       ///< of a node
-  int threads = 1;     ///< of a rank, while it was measured
-  int together = 1;    ///< ranks of a node that computed at the same time for `shared`
-  double crowded = 1;  ///< what more threads than cores lose beside their equal shares
-  double start = 0;    ///< seconds of a job before it loads anything and after its last clip
-  double write = 0;    ///< bytes/s of a video that is written
-  double disk = 0;     ///< bytes/s of weights that a node reads from the disk
-  double touch = 0;    ///< bytes/s of new memory on the device that is used for the first time
+  int cores = 1;            ///< of a node
+  std::int64_t memory = 0;  ///< bytes that a rank may use on its device; 0: not known
+  int threads = 1;          ///< of a rank, while it was measured
+  int together = 1;         ///< ranks of a node that computed at the same time for `shared`
+  double crowded = 1;       ///< what more threads than cores lose beside their equal shares
+  double start = 0;         ///< seconds of a job before it loads anything and after its last clip
+  double write = 0;         ///< bytes/s of a video that is written
+  double disk = 0;          ///< bytes/s of weights that a node reads from the disk
+  double touch = 0;         ///< bytes/s of new memory on the device that is used for the first time
   /// Between ranks of a node and of two nodes; from the host's memory, where weights may be.
   std::optional<Link> node, network, host_memory;
   std::map<DType, DTypeTimes> alone;  ///< of a rank that computes while the others of its node wait
   std::map<DType, DTypeTimes> shared;  ///< while `together` ranks compute; as `alone` if missing
 
-  /// Seconds of an operation of a rank, by the nearest of the known ones: those with the closest
-  /// number of operations per byte, then of the closest size; busy: ranks of the node that compute
-  /// at the same time, with `threads` threads each. Error(data) if no operation of this kind is
-  /// known, naming file, type and kind.
+  /// Seconds of an operation of a rank, by the known ones of its kind (known_operations.hpp); busy:
+  /// ranks of the node that compute at the same time, with `threads` threads each. Error(data) if
+  /// none is known, naming file, type and kind.
   double operation(std::string_view kind, DType dtype, double flops, double bytes, int busy,
                    int threads) const;
   /// Bytes/s that a rank loads: of the autoencoder, or of the other parts.

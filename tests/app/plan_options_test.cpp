@@ -37,6 +37,14 @@ TEST(PlanOptions, TakesThoseOfRunAndItsOwn) {
   const std::string machine = std::string(REELMESH_TEST_DATA) + "/machine.cfg";
   EXPECT_TRUE(
       plan({"--ranks", "4", "--parallel.tune", "yes", "--device.machine", machine}).job.tune);
+  // A machine with GPUs gives backend and limit, unless they are given.
+  const std::string gpus = std::string(REELMESH_SOURCE) + "/inputs/machines/t4.cfg";
+  const Job on_gpus = plan({"--ranks", "1", "--device.machine", gpus}).job;
+  EXPECT_EQ(on_gpus.backend, Backend::cuda);
+  EXPECT_EQ(on_gpus.memory_limits, (std::vector<std::int64_t>{std::int64_t{29} << 29}));
+  EXPECT_EQ(
+      plan({"--ranks", "1", "--device.machine", gpus, "--device-memory", "1GiB"}).job.memory_limits,
+      (std::vector<std::int64_t>{1 << 30}));
   EXPECT_EQ(plan({"--deadline", "2h"}).deadline, 7200.0);
   Allocation allocation;
   allocation.ranks = 6;

@@ -357,6 +357,14 @@ class TimesTest(PlanCase):
                      "link.network is missing")
         self.assertEqual(self.plan(options, "--ranks", 2).status, 0)
 
+    def test_takes_memory_and_device_of_a_named_machine(self):
+        options = self.tiny(device__machine="h100", numerics__dtype="bfloat16")
+        self.assertIn("by the times of h100", self.plan(options, "--ranks", 1).output)
+        ranks = json.loads(self.plan(options, "--ranks", 1, "--json").output)["by_rank"]
+        self.assertEqual(ranks[0]["memory"]["limit"], 79 << 30)
+        self.refused(self.plan(self.tiny(device__machine="h1000"), "--ranks", 1), NO_INPUT,
+                     "device.machine: ", "'h1000' not found", "a100, gb200, h100, h200, l40, t4")
+
     def test_refuses_a_machine_file_that_cannot_be_read(self):
         path = self.folder / "none.cfg"
         self.refused(self.plan(self.tiny(device__machine=path), "--ranks", 1), NO_INPUT,

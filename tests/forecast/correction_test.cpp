@@ -67,8 +67,8 @@ class Corrected : public testing::Test {
 
 // How many times as long as before operations of a kind take.
 double ratio(const MachineTimes& now, const MachineTimes& before, const char* kind) {
-  return now.alone.at(DType::float32).operations.at(kind).at(0).seconds /
-         before.alone.at(DType::float32).operations.at(kind).at(0).seconds;
+  return now.alone.at(DType::float32).operations.at(kind).known()[0].seconds /
+         before.alone.at(DType::float32).operations.at(kind).known()[0].seconds;
 }
 
 TEST_F(Corrected, StaysIfTheJobTookWhatWasPredicted) {

@@ -5,6 +5,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <fstream>
 #include <sstream>
 
 #include "support/expect_error.hpp"
@@ -43,7 +46,7 @@ DTypeTimes some_times(double seconds) {
     times.operations[kind] = {{1e9, 2e6, seconds}, {4e9, 5e6, 3 * seconds}};
     seconds *= 2;
   }
-  times.operations["copy"][0].flops = 0;
+  times.operations["copy"] = {{0, 2e6, seconds}, {4e9, 5e6, 3 * seconds}};
   times.load = 3e8;
   times.load_convolutions = 1e8;
   return times;
@@ -62,6 +65,7 @@ MachineTimes some_machine() {
   machine.together = 4;
   machine.crowded = 1.25;
   machine.start = 0.5;
+  machine.memory = std::int64_t{3} << 29;
   machine.write = 1e7;
   machine.disk = 2e8;
   machine.touch = 3e9;
@@ -91,7 +95,8 @@ void expect_equal(const std::map<DType, DTypeTimes>& a, const std::map<DType, DT
       const auto same = [](const TimedOperation& one, const TimedOperation& other) {
         return one.flops == other.flops && one.bytes == other.bytes && one.seconds == other.seconds;
       };
-      EXPECT_TRUE(std::ranges::equal(known, others.operations.at(kind), same)) << kind;
+      EXPECT_TRUE(std::ranges::equal(known.known(), others.operations.at(kind).known(), same))
+          << kind;
     }
   }
 }
@@ -112,6 +117,7 @@ TEST(MachineFile, IsReadAsItWasWritten) {
   EXPECT_EQ(read.together, 4);
   EXPECT_EQ(read.crowded, 1.25);
   EXPECT_EQ(read.start, 0.5);
+  EXPECT_EQ(read.memory, std::int64_t{3} << 29);
   EXPECT_EQ(read.write, 1e7);
   EXPECT_EQ(read.disk, 2e8);
   EXPECT_EQ(read.touch, 3e9);
@@ -194,6 +200,7 @@ TEST(MachineFile, RefusesNumbersThatAreNoTimes) {
   refused("machine", "touch", "0", "more than 0");
   refused("machine", "start", "-1", "-1");
   refused("machine", "cores", "0", "0");
+  refused("machine", "memory", "lots", "lots");
   refused("machine", "threads", "1.5", "1.5");
   refused("machine", "crowded", "0.5", "0.5");
   refused("machine", "measured", "perhaps", "perhaps");
@@ -236,6 +243,71 @@ TEST(MachineFile, RefusesValuesThatAreGivenTwice) {
   refused("machine", "name", "n");
   refused("link", "node", "0 1e9 0");
   refused("float32", "load", "1e9");
+}
+
+// The machines for users, and that of the tests.
+std::vector<std::filesystem::path> shipped() {
+  std::vector<std::filesystem::path> files{std::filesystem::path(REELMESH_TEST_DATA) /
+                                           "machine.cfg"};
+  for (const auto& entry : std::filesystem::directory_iterator(
+           std::filesystem::path(REELMESH_SOURCE) / "inputs/machines")) {
+    files.push_back(entry.path());
+  }
+  return files;
+}
+
+MachineTimes read(const std::filesystem::path& file) {
+  std::ostringstream text;
+  text << std::ifstream(file).rdbuf();
+  return parsed(text.str());
+}
+
+// More FLOPs or bytes never take less time, and ten times as many of both take more.
+void expect_growing(const KnownOperations& known) {
+  const double quarter = std::pow(10, 0.25);
+  for (double flops = 1e3; flops < 1e16; flops *= quarter) {
+    for (double bytes = 1e2; bytes < 1e12; bytes *= quarter) {
+      const double seconds = known.seconds(flops, bytes);
+      ASSERT_GT(seconds, 0);
+      ASSERT_LE(known.seconds(0, bytes), seconds) << flops << " FLOPs, " << bytes << " bytes";
+      ASSERT_LE(seconds, known.seconds(flops * quarter, bytes)) << flops << " FLOPs, " << bytes;
+      ASSERT_LE(seconds, known.seconds(flops, bytes * quarter)) << flops << " FLOPs, " << bytes;
+      ASSERT_LT(seconds, known.seconds(10 * flops, 10 * bytes)) << flops << " FLOPs, " << bytes;
+    }
+  }
+}
+
+TEST(MachineFile, TimesOfShippedMachinesGrowWithSizes) {
+  ASSERT_GE(shipped().size(), 7U);
+  for (const std::filesystem::path& file : shipped()) {
+    const MachineTimes machine = read(file);
+    EXPECT_TRUE(!machine.on_gpu || machine.memory > 0) << file;
+    for (const auto* sections : {&machine.alone, &machine.shared}) {
+      for (const auto& [dtype, times] : *sections) {
+        for (const auto& [kind, known] : times.operations) {
+          SCOPED_TRACE(fmt::format("{}, {} of {}", file.string(), kind, name_of(dtype)));
+          expect_growing(known);
+          for (const TimedOperation& one : known.known()) {
+            if (one.seconds < 1e-5) continue;  // equal ones of mere latency are pooled
+            EXPECT_NEAR(known.seconds(one.flops, one.bytes), one.seconds, 0.12 * one.seconds)
+                << one.flops << " FLOPs, " << one.bytes << " bytes";
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(MachineFile, IsFoundByName) {
+  const std::filesystem::path folder = std::filesystem::path(REELMESH_SOURCE) / "inputs/machines";
+  const auto found = [&](const char* given) {
+    return find_machine_file(given, {"no such folder", folder});
+  };
+  EXPECT_EQ(found("h100"), folder / "h100.cfg");
+  EXPECT_EQ(found("./h100"), "./h100") << "a path is not a name";
+  test::expect_error(
+      Status::no_input, [&] { found("h1000"); }, "device.machine", "'h1000' not found", "a100",
+      "t4");
 }
 
 }  // namespace

@@ -53,29 +53,34 @@ TEST(MachineTimes, KnownOperationsTakeTheirSeconds) {
   EXPECT_EQ(machine.operation("copy", f32, 0, 0, 1, 2), 0);
 }
 
-TEST(MachineTimes, OthersLieBetweenTheNearest) {
+TEST(MachineTimes, OthersLieOnLinesBetweenTheKnown) {
   const MachineTimes machine = some_machine();
-  // Half-way in logarithms, with the geometric mean of the two rates.
-  EXPECT_NEAR(product(machine, 4e9), std::sqrt(0.1 * 0.8), 1e-4);
-  double before = product(machine, 1e9);
-  for (const double flops : {2e9, 4e9, 8e9, 16e9}) {
-    const double seconds = product(machine, flops);
-    EXPECT_GT(seconds, before);
-    EXPECT_GT(seconds / flops, 0.8 / 16e9 - 1e-15);
-    EXPECT_LT(seconds / flops, 0.1 / 1e9 + 1e-15);
-    before = seconds;
-  }
-  // One known operation: in proportion to its size, above it, too.
+  EXPECT_NEAR(product(machine, 4e9), 0.1 + 0.7 * 3 / 15, 1e-9);
+  EXPECT_NEAR(product(machine, 1e3), 0.1 - 0.7 / 15, 1e-6) << "the latency";
+  EXPECT_NEAR(product(machine, 32e9), 1.6, 1e-9) << "in proportion above the largest";
+  // One known operation: in proportion to its size.
   EXPECT_NEAR(machine.operation("copy", f32, 0, 5e9, 1, 2), 0.5, 1e-9);
+  EXPECT_NEAR(machine.operation("copy", f32, 0, 1e6, 1, 2), 1e-4, 1e-12);
 }
 
-TEST(MachineTimes, OperationsPerByteCountMoreThanSize) {
+TEST(MachineTimes, FlopsAndBytesCountAsTheKnownTimesTell) {
   MachineTimes machine = some_machine();
-  machine.alone[f32].operations["product"] = {{1e9, 1e6, 0.1}, {1e9, 1e9, 10}};
-  // Of the first's size, with as many operations per byte as the second.
-  const double bytes = 6e7, seconds = machine.operation("product", f32, bytes, bytes, 1, 2);
-  EXPECT_NEAR(seconds, 10.0 * (17 * bytes) / (17 * 1e9), 0.03);
-  EXPECT_GT(seconds, 5 * 0.1);
+  // 1 TFLOP/s and 10 GB/s: a byte counts as 100 operations.
+  std::vector<TimedOperation> known;
+  for (const auto& [flops, bytes] : {std::pair{1e9, 1e6}, {4e9, 1e8}, {1e9, 2e8}, {6e10, 1e7}}) {
+    known.push_back({flops, bytes, flops / 1e12 + bytes / 1e10});
+  }
+  machine.alone[f32].operations["product"] = known;
+  for (const auto& [flops, bytes] : {std::pair{2e9, 3e7}, {1e10, 1e7}, {1e8, 1e8}}) {
+    const double expected = flops / 1e12 + bytes / 1e10;
+    EXPECT_NEAR(machine.operation("product", f32, flops, bytes, 1, 2), expected, 0.15 * expected);
+  }
+}
+
+TEST(MachineTimes, TimesThatFallArePooled) {
+  const KnownOperations noisy{{0, 1e6, 2e-3}, {0, 2e6, 1e-3}, {0, 1e8, 1e-1}};
+  EXPECT_NEAR(noisy.seconds(0, std::sqrt(2e12)), std::sqrt(2e-6), 1e-9);
+  EXPECT_NEAR(noisy.seconds(0, 1e8), 0.1, 1e-9);
 }
 
 TEST(MachineTimes, BusyRanksUseTheSharedTimes) {
