@@ -250,7 +250,7 @@ Draft read_draft(JobKind kind, const std::vector<Given>& givens,
           "model.path is missing, expected the folder of a checkpoint");
   draft.job.model.complete();
   if (auto& machine = draft.job.machine_file; !machine.empty()) {
-    machine = find_machine_file(machine, machine_folders());
+    machine = find_machine_file(machine, shared_folders("inputs/machines"));
     draft.job.machine = std::make_shared<const MachineTimes>(
         parse_machine(read_config(machine, "device.machine", machine_keys()), machine.string()));
   }

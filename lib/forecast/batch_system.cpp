@@ -9,9 +9,12 @@
 #include <map>
 
 #include "base/number.hpp"
+#include "job/machine_file.hpp"
 
 namespace reelmesh {
 namespace {
+
+namespace fs = std::filesystem;
 
 // A whole number above 0 at the start of a variable: "8" of "8(x2)", as Slurm writes equal counts.
 std::optional<std::int64_t> positive(const char* text) {
@@ -26,6 +29,91 @@ std::optional<int> count(const char* text) {
   const auto number = positive(text);
   if (!number || *number > 65536) return std::nullopt;
   return static_cast<int>(*number);
+}
+
+// In a shell, quoted where it has to be.
+std::string shell_word(const std::string& text) {
+  constexpr std::string_view plain =
+      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_./:=,@%+-";
+  if (!text.empty() && text.find_first_not_of(plain) == text.npos) return text;
+  std::string quoted = "'";
+  for (const char c : text) {
+    if (c == '\'') {
+      quoted += "'\\''";
+    } else {
+      quoted += c;
+    }
+  }
+  return quoted + "'";
+}
+
+// The variable of the scripts that gives this option; null: none.
+const char* variable_of(std::string_view option) {
+  if (option == "config") return "CONFIG";
+  if (option == "model.path") return "MODEL";
+  if (option == "output.path") return "OUTPUT";
+  if (option == "output.if-exists") return "IF_EXISTS";
+  if (option == "data.path") return "DATA";
+  return nullptr;
+}
+
+// The value of an option; a path without the folder that it is relative to.
+std::string absolute_path(const Job& job, const Given& option) {
+  if (option.name == "config" || option.name == "from") return fs::absolute(option.value).string();
+  const auto named = std::ranges::find_if(
+      job.paths, [&](const GivenPath& path) { return path.option == option.where; });
+  return named == job.paths.end() ? option.value : fs::absolute(named->path).string();
+}
+
+// Host memory of a node with GPUs while weights are loaded.
+std::int64_t bytes_while_loading(const Plan& plan, int ranks_of_node) {
+  std::int64_t largest_part = 0;
+  for (const RankMemory& rank : plan.memory.ranks) {
+    largest_part = std::max(
+        {largest_part, rank.text.weights + rank.text_on_host, rank.denoise.weights, rank.decode.weights});
+  }
+  const std::int64_t on_host =
+      plan.weights.residence == Residence::host ? plan.weights.all - plan.weights.kept : 0;
+  constexpr std::int64_t of_rank = std::int64_t{2} << 30;
+  return largest_part + ranks_of_node * (of_rank + on_host);
+}
+
+std::string resources(const JobPlan& planned, const std::optional<Prediction>& prediction) {
+  const Plan& plan = planned.plan;
+  std::map<int, int> ranks;
+  std::map<int, std::int64_t> bytes;
+  for (int rank = 0; rank < plan.ranks; ++rank) {
+    const int node = plan.node[static_cast<std::size_t>(rank)];
+    ++ranks[node];
+    bytes[node] += plan.memory.peak(rank);
+  }
+  const auto largest = [](const auto& of_nodes) {
+    return std::ranges::max_element(of_nodes, {}, [](const auto& node) { return node.second; })
+        ->second;
+  };
+  const int of_node = largest(ranks);
+  const MachineTimes* machine = planned.predicted_by.machine.get();
+  const int cores = planned.on_gpu && machine != nullptr
+                        ? std::max(plan.memory.threads, machine->cores / of_node)
+                        : plan.memory.threads;
+  std::string text = fmt::format(" --nodes={} --ntasks-per-node={} --cpus-per-task={}",
+                                 ranks.size(), of_node, cores);
+  if (plan.ranks != of_node * std::ssize(ranks)) text += fmt::format(" --ntasks={}", plan.ranks);
+  if (planned.on_gpu) text += fmt::format(" --gpus-per-node={}", of_node);
+  constexpr double gibibyte = 1 << 30, spare = 1.1;
+  const std::int64_t of_largest_node =
+      planned.on_gpu ? bytes_while_loading(plan, of_node) : largest(bytes);
+  text += fmt::format(" --mem={:.0f}G",
+                      std::ceil(spare * static_cast<double>(of_largest_node) / gibibyte));
+  if (prediction) {
+    constexpr double margin = 300;
+    constexpr double longest = 1e9;  // minutes: Slurm has 32 bits for them
+    const double minutes = std::ceil((prediction->high + margin) / 60);
+    const std::int64_t whole = to_integer(minutes);
+    text += minutes < longest ? fmt::format(" --time={:02}:{:02}:00", whole / 60, whole % 60)
+                              : " --time=UNLIMITED";
+  }
+  return text;
 }
 
 }  // namespace
@@ -56,39 +144,39 @@ Allocation find_allocation(const Variables& variables, double now) {
   return found;
 }
 
-std::string sbatch_line(const JobPlan& planned, const std::optional<Prediction>& prediction) {
-  const Plan& plan = planned.plan;
-  std::map<int, int> ranks;
-  std::map<int, std::int64_t> bytes;
-  for (int rank = 0; rank < plan.ranks; ++rank) {
-    const int node = plan.node[static_cast<std::size_t>(rank)];
-    ++ranks[node];
-    bytes[node] += plan.memory.peak(rank);
+Installation find_installation() {
+  const std::vector<fs::path> folders = shared_folders("jobs");
+  std::error_code ignored;
+  if (fs::is_directory(folders.front(), ignored)) return {folders.front(), {}};
+  return {folders.back(), fs::read_symlink("/proc/self/exe", ignored)};
+}
+
+std::string submission(const Job& job, const JobPlan& planned,
+                       const std::optional<Prediction>& prediction,
+                       const std::vector<Given>& given, const Installation& installation) {
+  std::map<std::string, std::string> variables{{"CONFIG", "none"},
+                                               {"MODEL", fs::absolute(job.model.root).string()},
+                                               {"OUTPUT", fs::absolute("results").string()}};
+  if (!installation.program.empty()) variables["REELMESH"] = installation.program.string();
+  std::vector<std::string> options;
+  for (const Given& option : given) {
+    const std::string value = absolute_path(job, option);
+    if (const char* variable = variable_of(option.name)) {
+      variables[variable] = value;
+    } else {
+      options.insert(options.end(), {"--" + option.name, value});
+    }
   }
-  const auto largest = [](const auto& of_nodes) {
-    return std::ranges::max_element(of_nodes, {}, [](const auto& node) { return node.second; })
-        ->second;
-  };
-  const int of_node = largest(ranks);
-  std::string line = fmt::format("sbatch --nodes={} --ntasks-per-node={} --cpus-per-task={}",
-                                 ranks.size(), of_node, plan.memory.threads);
-  if (plan.ranks != of_node * std::ssize(ranks)) line += fmt::format(" --ntasks={}", plan.ranks);
-  if (planned.on_gpu) {
-    line += fmt::format(" --gpus-per-node={}", of_node);
-  } else {
-    constexpr double gibibyte = 1 << 30, spare = 1.1;
-    line += fmt::format(" --mem={:.0f}G",
-                        std::ceil(spare * static_cast<double>(largest(bytes)) / gibibyte));
+  std::string line;
+  for (const auto& [name, value] : variables) {
+    line += fmt::format("{}={} ", name, shell_word(value));
   }
-  if (prediction) {
-    constexpr double margin = 300;
-    constexpr double longest = 1e9;  // minutes: Slurm has 32 bits for them
-    const double minutes = std::ceil((prediction->high + margin) / 60);
-    const std::int64_t whole = to_integer(minutes);
-    line += minutes < longest ? fmt::format(" --time={:02}:{:02}:00", whole / 60, whole % 60)
-                              : " --time=UNLIMITED";
-  }
-  return fmt::format("{} jobs/{}.sbatch", line, planned.train ? "train" : planned.family->name());
+  line += "sbatch" + resources(planned, prediction);
+  const fs::path script = installation.scripts /
+                          fmt::format("{}.sbatch", planned.train ? "train" : planned.family->name());
+  line += " " + shell_word(script.string());
+  for (const std::string& word : options) line += " " + shell_word(word);
+  return line;
 }
 
 }  // namespace reelmesh

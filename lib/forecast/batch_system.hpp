@@ -1,6 +1,7 @@
 #pragma once
 // What a batch system or launcher gives a job, and how a job is submitted to Slurm.
 #include <cstdint>
+#include <filesystem>
 #include <functional>
 #include <optional>
 #include <string>
@@ -24,9 +25,26 @@ using Variables = std::function<const char*(const char* name)>;
 /// (OMPI_COMM_WORLD_SIZE, …). Values that are no numbers count as missing. now: seconds since 1970.
 Allocation find_allocation(const Variables& variables, double now);
 
-/// "sbatch --nodes=2 --ntasks-per-node=8 --cpus-per-task=1 --gpus-per-node=8 --time=01:20:00
-/// jobs/cogvideox.sbatch": for the ranks and nodes of a plan, on CPUs with its memory and a tenth
-/// more, with the longest predicted time and five minutes if times are known.
-std::string sbatch_line(const JobPlan& planned, const std::optional<Prediction>& prediction);
+/// How the scripts in jobs/ find themselves and the program.
+struct Installation {
+  std::filesystem::path scripts;  ///< their folder, absolute
+  std::filesystem::path program;  ///< absolute; empty if the scripts name it
+};
+/// Of the running program: PREFIX/share/reelmesh/jobs, or jobs/ beside its build folder.
+Installation find_installation();
+
+/// A whole command for a shell that submits what is planned: variables of the script, resources,
+/// the script and all other options. "MODEL=/models/5b OUTPUT=/results CONFIG=/jobs/a.cfg sbatch
+/// --nodes=2 --ntasks-per-node=8 --cpus-per-task=8 --gpus-per-node=8 --mem=40G --time=01:20:00
+/// /share/reelmesh/jobs/cogvideox.sbatch --prompt.file /prompts.txt".
+///
+/// given: the options of the job on the command line; those that name paths are made absolute.
+/// Without output.path: "results" in this folder. Memory of a node: on CPUs that of the plan and a
+/// tenth more; with GPUs, while weights are loaded: the largest part's files and 2 GiB for each
+/// rank. Cores of a rank: its threads; with GPUs its share of the machine's. Time: the longest
+/// predicted and five minutes, if times are known.
+std::string submission(const Job& job, const JobPlan& planned,
+                       const std::optional<Prediction>& prediction,
+                       const std::vector<Given>& given, const Installation& installation);
 
 }  // namespace reelmesh

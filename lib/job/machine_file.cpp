@@ -289,10 +289,10 @@ std::string to_text(const MachineTimes& machine) {
   return text;
 }
 
-std::vector<fs::path> machine_folders() {
+std::vector<fs::path> shared_folders(const char* name) {
   std::error_code ignored;
   const fs::path prefix = fs::read_symlink("/proc/self/exe", ignored).parent_path().parent_path();
-  return {prefix / "share/reelmesh/inputs/machines", prefix / "inputs/machines"};
+  return {prefix / "share/reelmesh" / name, prefix / name};
 }
 
 fs::path find_machine_file(const fs::path& given, const std::vector<fs::path>& folders) {

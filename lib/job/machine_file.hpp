@@ -24,11 +24,15 @@ std::string to_text(const MachineTimes& machine);
 
 /// Where machine files that are named are: inputs/machines of the prefix or of the repository that
 /// the program is in.
-std::vector<std::filesystem::path> machine_folders();
+
 /// The file itself, or for a name without a folder ("h100") the NAME.cfg in one of these folders.
 /// Error(no_input) with the known names.
 std::filesystem::path find_machine_file(const std::filesystem::path& given,
                                         const std::vector<std::filesystem::path>& folders);
+
+/// Where a folder of the repository may be beside the running program: PREFIX/share/reelmesh/NAME,
+/// or NAME beside its build folder.
+std::vector<std::filesystem::path> shared_folders(const char* name);
 
 /// Error(usage) without device.machine.
 void require_machine(const Job& job);
