@@ -274,7 +274,7 @@ std::string to_text(const MachineTimes& machine) {
 
 void require_machine(const Job& job) {
   require(job.machine != nullptr, Status::usage,
-          "device.machine is missing, expected a machine file, as plan --calibrate writes one: "
+          "device.machine is missing, expected a machine file, as plan calibrate writes one: "
           "plans are compared by their times");
 }
 

@@ -465,7 +465,7 @@ std::vector<Option> device_options() {
        "auto", Effect::no_bits,
        [](Draft& d, Text text, Where option) { d.job.threads = parse_threads(text, option); }},
       {"device.machine", "FILE",
-       "machine file, as plan --calibrate writes one: times are predicted with it. none: no times",
+       "machine file, as plan calibrate writes one: times are predicted with it. none: no times",
        "none", Effect::no_bits,
        [](Draft& d, Text text, Where option) {
          d.job.machine_file = text == "none" ? "" : d.path(PathUse::input, text, option);
