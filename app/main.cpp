@@ -1,4 +1,5 @@
 // reelmesh SUBCOMMAND …: calls the subcommand, reports a failure once, returns the exit status.
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <csignal>
@@ -79,19 +80,20 @@ std::string general_help() {
          "      --prompt.text 'A red fox walks through snow'\n";
 }
 
-// By the first words of a command line: two, or one. An unknown one beside it is left to the
-// command.
+// By the first words of a command line: "plan compare", or "run".
 const Command& find_command(std::span<const char* const> words) {
-  const std::string_view name = words.front();
-  const std::string both = words.size() > 1 ? fmt::format("{} {}", name, words[1]) : "";
-  const Command* found = nullptr;
+  std::string name = words.front();
+  const auto is_below = [&](const Command& command) {
+    return command.name.starts_with(name + ' ');
+  };
+  if (words.size() > 1 && *words[1] != '-' && std::ranges::any_of(commands, is_below)) {
+    name += fmt::format(" {}", words[1]);
+  }
   std::vector<std::string> names;
   for (const Command& command : commands) {
-    if (command.name == both) return command;
-    if (command.name == name) found = &command;
+    if (command.name == name) return command;
     names.emplace_back(command.name);
   }
-  if (found != nullptr) return *found;
   fail(Status::usage, "unknown subcommand '{}'{} (see reelmesh --help)", name,
        did_you_mean("", nearest(name, names)));
 }

@@ -116,7 +116,8 @@ class SlurmTest(CompareCase):
 
         def compared(**more):
             slurm = {"SLURM_JOB_ID": "7", "SLURM_NTASKS": "4", "SLURM_JOB_NUM_NODES": "1"}
-            return execute([PROGRAM, "plan", "compare", *command_of(options, name="plan")[2:], "--json"],
+            return execute([PROGRAM, "plan", "compare", *command_of(options, name="plan")[2:],
+                            "--json"],
                            self.outside | slurm | more)
         plans = json.loads(compared().output)["compared"]
         sizes = [plan["memory"] / 2 ** 20 for plan in plans]  # MiB, as Slurm counts

@@ -488,6 +488,8 @@ class TimesTest(PlanCase):
             with self.subTest(word):
                 self.refused(execute([PROGRAM, "plan", word]), USAGE,
                              f"expected reelmesh plan {command}")
+        self.refused(execute([PROGRAM, "plan", "comparee"]), USAGE, "'plan comparee'",
+                     "'plan compare'")
 
     def test_help_fits_a_page(self):
         for command in ([], ["compare"], ["simulate"], ["calibrate"], ["correct"]):
@@ -496,7 +498,8 @@ class TimesTest(PlanCase):
                 self.assertEqual(outcome.status, 0, outcome)
                 self.assertLess(len(outcome.output.splitlines()), 60)
                 self.assertIn(" ".join(["reelmesh plan", *command]), outcome.output)
-                self.assertEqual(execute([PROGRAM, "help", "plan", *command]), outcome)
+                self.assertEqual(execute([PROGRAM, "help", "plan", *command]).output,
+                                 outcome.output)
 
     def test_calibrate_needs_a_folder(self):
         file = self.folder / "missing" / "machine.cfg"
