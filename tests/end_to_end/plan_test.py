@@ -489,7 +489,7 @@ class TimesTest(PlanCase):
                 self.refused(execute([PROGRAM, "plan", word]), USAGE,
                              f"expected reelmesh plan {command}")
         self.refused(execute([PROGRAM, "plan", "comparee"]), USAGE, "'plan comparee'",
-                     "'plan compare'")
+                     "did you mean plan compare?")
 
     def test_help_fits_a_page(self):
         for command in ([], ["compare"], ["simulate"], ["calibrate"], ["correct"]):
