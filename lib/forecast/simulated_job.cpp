@@ -41,7 +41,8 @@ void require_new(const std::filesystem::path& folder) {
   const bool empty = std::filesystem::is_directory(folder, error) &&
                      std::filesystem::is_empty(folder, error) && !error;
   require(empty, Status::cannot_create,
-          "plan simulate: {} is there and not an empty folder, expected a new one", folder.string());
+          "plan simulate: {} is there and not an empty folder, expected a new one",
+          folder.string());
 }
 
 void write_simulation(const std::filesystem::path& folder, const Simulation& simulation,
