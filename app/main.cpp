@@ -1,8 +1,10 @@
 // reelmesh SUBCOMMAND …: calls the subcommand, reports a failure once, returns the exit status.
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <csignal>
 #include <iostream>
+#include <span>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -15,6 +17,7 @@
 #include "failure.hpp"
 #include "help.hpp"
 #include "options.hpp"
+#include "plan_options.hpp"
 #include "program.hpp"
 
 namespace reelmesh::app {
@@ -27,11 +30,19 @@ struct Command {
   Status (*run)(int argc, const char* const* argv);
 };
 
-constexpr std::array<Command, 5> commands{{
+constexpr std::array<Command, 9> commands{{
     {"run", "make the clips of a job", run_help, run_command},
     {"train", "train a LoRA, or all weights, on videos with captions", train_help, train_command},
     {"plan", "print the layout, memory and messages of a job on N ranks without running it",
      plan_help, plan_command},
+    {"plan compare", "print the layouts of a job beside one another, by their times", compare_help,
+     compare_command},
+    {"plan simulate", "play a job with predicted times, for reelmesh-report", simulate_help,
+     simulate_command},
+    {"plan calibrate", "measure this machine and write a machine file", calibrate_help,
+     calibrate_command},
+    {"plan correct", "compare a job with its prediction, and correct a machine file by it",
+     correct_help, correct_command},
     {"inspect", "print what a checkpoint holds, and what is missing or invalid", inspect_help,
      inspect_command},
     {"make-model", "write a checkpoint with random weights, for tests and measurements",
@@ -69,7 +80,15 @@ std::string general_help() {
          "      --prompt.text 'A red fox walks through snow'\n";
 }
 
-const Command& find_command(std::string_view name) {
+// By the first words of a command line: "plan compare", or "run".
+const Command& find_command(std::span<const char* const> words) {
+  std::string name = words.front();
+  const auto is_below = [&](const Command& command) {
+    return command.name.starts_with(name + ' ');
+  };
+  if (words.size() > 1 && *words[1] != '-' && std::ranges::any_of(commands, is_below)) {
+    name += fmt::format(" {}", words[1]);
+  }
   std::vector<std::string> names;
   for (const Command& command : commands) {
     if (command.name == name) return command;
@@ -92,15 +111,17 @@ Status dispatch(int argc, const char* const* argv) {
           "a subcommand is missing, expected run, train, plan, inspect or make-model (see reelmesh "
           "--help)");
   const std::string_view first = argv[1];
-  if (first == "help" && argc == 3) return print_once(find_command(argv[2]).help());
+  const std::span words(argv + 1, argv + argc);
+  if (first == "help" && argc > 2) return print_once(find_command(words.subspan(1)).help());
   if (first == "--help" || first == "-h" || first == "help") return print_once(general_help());
   if (first == "--version") return print_once(version_text());
-  const Command& command = find_command(first);
+  const Command& command = find_command(words);
+  const int own = command.name.find(' ') == std::string_view::npos ? 1 : 2;
   for (int i = 2; i < argc; ++i) {
     const std::string_view word = argv[i];
     if (word == "--help" || word == "-h") return print_once(command.help());
   }
-  const Status status = command.run(argc - 1, argv + 1);
+  const Status status = command.run(argc - own, argv + own);
   require(static_cast<bool>(std::cout.flush()), Status::io, "standard output cannot be written");
   return status;
 }

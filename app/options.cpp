@@ -5,12 +5,11 @@
 #include <boost/program_options/value_semantic.hpp>
 #include <limits>
 #include <map>
-#include <set>
 
 #include "base/error.hpp"
+#include "draft.hpp"
 #include "earlier.hpp"
 #include "given.hpp"
-#include "help.hpp"
 #include "job/machine_file.hpp"
 #include "job/options.hpp"
 #include "job/values.hpp"
@@ -35,18 +34,6 @@ std::vector<std::string> key_names(JobKind kind) {
   std::vector<std::string> names;
   for (const Option& key : keys_of(kind)) names.emplace_back(key.name);
   return names;
-}
-
-// The options for Boost's parser; --help is printed by format_help.
-po::options_description known_options(JobKind kind) {
-  po::options_description known;
-  known.add_options()("config", po::value<std::string>())("max-time", po::value<std::string>())(
-      "help", "");
-  if (kind != JobKind::training) known.add_options()("from", po::value<std::string>());
-  for (const Option& key : keys_of(kind)) {
-    known.add_options()(key.name, po::value<std::string>(), "");
-  }
-  return known;
 }
 
 const char* section_title(std::string_view section) {
@@ -76,9 +63,7 @@ std::vector<HelpSection> option_sections(JobKind kind) {
       section = option_section(key.name);
       sections.push_back({section_title(section), {}});
     }
-    std::string description = key.help;
-    if (key.fallback != nullptr) description += fmt::format(" [default: {}]", key.fallback);
-    sections.back().lines.push_back({fmt::format("--{} {}", key.name, key.value), description});
+    sections.back().lines.push_back(help_of(key));
   }
   return sections;
 }
@@ -169,7 +154,33 @@ std::vector<std::pair<std::string, std::string>> given_options(const ByName& lin
   return options;
 }
 
-// The clips that a training makes.
+}  // namespace
+
+po::options_description known_job_options(JobKind kind) {
+  po::options_description known;
+  known.add_options()("config", po::value<std::string>())("max-time", po::value<std::string>())(
+      "help", "");
+  if (kind != JobKind::training) known.add_options()("from", po::value<std::string>());
+  for (const Option& key : keys_of(kind)) {
+    known.add_options()(key.name, po::value<std::string>(), "");
+  }
+  return known;
+}
+
+HelpLine help_of(const Option& key) {
+  std::string description = key.help;
+  if (key.fallback != nullptr) description += fmt::format(" [default: {}]", key.fallback);
+  return {fmt::format("--{} {}", key.name, key.value), description};
+}
+
+HelpLine help_of(std::string_view key) {
+  return help_of(*std::ranges::find(reelmesh::options(), key, &Option::name));
+}
+
+Draft draft_of_keys(JobKind kind, const std::vector<Given>& givens) {
+  return set_keys(kind, by_name(givens), {});
+}
+
 void add_sampled_clips(Job& job) {
   const std::filesystem::path& file = job.train->sample_prompts;
   if (!file.empty()) job.clips = read_prompts(file, {}, "train.sample-prompts");
@@ -194,8 +205,6 @@ void add_clips(Draft& draft) {
           clips.size(), max_clips);
 }
 
-}  // namespace
-
 namespace {
 
 constexpr std::int64_t max_job_file = std::int64_t{64} << 20;  // as read_config
@@ -204,8 +213,8 @@ double parse_time_limit(std::string_view text, const std::string& option) {
   return text == "none" ? std::numeric_limits<double>::infinity() : parse_wait(text, option);
 }
 
-// The job from the command line and the file of --config or --from; clips only from the latter.
-// kind: any if the options decide.
+}  // namespace
+
 Draft read_draft(JobKind kind, const std::vector<Given>& givens,
                  const std::vector<std::string>& operands) {
   require(operands.empty(), Status::usage,
@@ -262,20 +271,11 @@ Draft read_draft(JobKind kind, const std::vector<Given>& givens,
   return draft;
 }
 
+namespace {
+
 void require_output(const Job& job) {
   require(!job.output.empty(), Status::usage,
           "output.path is missing, expected a folder for the results");
-}
-
-po::options_description known_plan_options() {
-  po::options_description known = known_options(JobKind::any);
-  known.add_options()("ranks", po::value<std::string>())(
-      "ranks-per-node", po::value<std::string>())("device-memory", po::value<std::string>())(
-      "json", po::bool_switch())("calibrate", po::value<std::string>())(
-      "compare", po::bool_switch())("deadline", po::value<std::string>())(
-      "simulate", po::value<std::string>())("mtbf", po::value<std::string>())(
-      "requeue", po::value<std::string>())("trace", po::value<std::string>());
-  return known;
 }
 
 // With an example of an option and how a job file has it.
@@ -297,7 +297,7 @@ const char* const max_time_help =
 
 Job parse_run(int argc, const char* const* argv,
               const std::function<void(const Job&)>& before_prompts) {
-  const CommandLine words = read_command_line(argc, argv, known_options(JobKind::clips));
+  const CommandLine words = read_command_line(argc, argv, known_job_options(JobKind::clips));
   Draft draft = read_draft(JobKind::clips, words.options, words.operands);
   require_output(draft.job);
   require(!draft.texts.empty() || !draft.prompt_file.empty() || !draft.job.clips.empty(),
@@ -311,7 +311,7 @@ Job parse_run(int argc, const char* const* argv,
 }
 
 Job parse_train(int argc, const char* const* argv) {
-  const CommandLine words = read_command_line(argc, argv, known_options(JobKind::training));
+  const CommandLine words = read_command_line(argc, argv, known_job_options(JobKind::training));
   Draft draft = read_draft(JobKind::training, words.options, words.operands);
   require_output(draft.job);
   require(!draft.job.train->data.path.empty(), Status::usage,
@@ -319,200 +319,6 @@ Job parse_train(int argc, const char* const* argv) {
           "folder");
   add_sampled_clips(draft.job);
   return std::move(draft.job);
-}
-
-namespace {
-
-// "4", or "1,2,4,8" in increasing order.
-std::vector<int> parse_rank_counts(const Given& given) {
-  std::vector<int> counts;
-  std::istringstream words(given.value);
-  for (std::string word; std::getline(words, word, ',');) {
-    counts.push_back(static_cast<int>(parse_integer(word, given.where, 1, 65536)));
-    require(counts.size() == 1 || counts.back() > counts[counts.size() - 2], Status::usage,
-            "{}: found '{}', expected increasing numbers of ranks", given.where, given.value);
-  }
-  require(!counts.empty() && !given.value.ends_with(','), Status::usage,
-          "{}: found '{}', expected numbers of ranks such as 4 or 1,2,4,8", given.where,
-          given.value);
-  return counts;
-}
-
-// The device's options, which are all that a calibration takes.
-Job parse_calibration(const std::vector<Given>& givens, const std::vector<std::string>& operands) {
-  require(operands.empty(), Status::usage, "unexpected argument '{}' beside --calibrate",
-          operands.empty() ? "" : operands.front());
-  for (const Given& given : givens) {
-    require(given.name == "device.threads" || given.name == "device.backend" ||
-                given.name == "device.transport",
-            Status::usage,
-            "{}: is given with --calibrate, expected only device.threads, device.backend and "
-            "device.transport",
-            given.where);
-  }
-  return set_keys(JobKind::clips, by_name(givens), {}).job;
-}
-
-// The job that was run in a folder. own: the options of plan that are given.
-Job parse_correction(const std::filesystem::path& folder, const std::set<std::string>& own,
-                     std::vector<Given> givens, const std::vector<std::string>& operands) {
-  const auto refuse = [](const std::string& name) {
-    fail(Status::usage,
-         "--{}: is given with --trace, expected only device.machine, model.path, --calibrate and "
-         "--json",
-         name);
-  };
-  for (const std::string& name : own) {
-    if (name != "trace" && name != "calibrate" && name != "json") refuse(name);
-  }
-  for (const Given& given : givens) {
-    if (given.name != "device.machine" && given.name != "model.path") refuse(given.name);
-  }
-  givens.push_back({"from", (folder / "job.h5").string(), "--trace"});
-  Draft draft = read_draft(JobKind::clips, givens, operands);
-  add_clips(draft);
-  return std::move(draft.job);
-}
-
-}  // namespace
-
-PlanOptions parse_plan(int argc, const char* const* argv, const Allocation& allocation) {
-  CommandLine words = read_command_line(argc, argv, known_plan_options());
-  PlanOptions options;
-  std::vector<Given> of_job;
-  std::set<std::string> seen;
-  for (Given& given : words.options) {
-    const bool own = given.name.find('.') == std::string::npos && given.name != "config" &&
-                     given.name != "from" && given.name != "max-time";
-    require(!own || seen.insert(given.name).second, Status::usage, "{}: given twice, expected once",
-            given.where);
-    if (given.name == "ranks") {
-      options.ranks = parse_rank_counts(given);
-    } else if (given.name == "ranks-per-node") {
-      options.ranks_per_node = static_cast<int>(parse_integer(given.value, given.where, 1, 65536));
-    } else if (given.name == "json") {
-      options.json = true;
-    } else if (given.name == "compare") {
-      options.compare = true;
-    } else if (given.name == "deadline") {
-      options.deadline = parse_wait(given.value, given.where);
-    } else if (given.name == "trace") {
-      options.trace = parse_path(given.value, given.where);
-    } else if (given.name == "simulate") {
-      options.simulate = parse_path(given.value, given.where);
-    } else if (given.name == "mtbf") {
-      options.failures.every = parse_wait(given.value, given.where);
-    } else if (given.name == "requeue") {
-      options.failures.pause = parse_wait(given.value, given.where);
-    } else if (given.name == "calibrate") {
-      options.calibrate = parse_path(given.value, given.where);
-    } else {
-      if (given.name == "device-memory") given.name = "device.memory-limit";
-      of_job.push_back(std::move(given));
-    }
-  }
-  if (!options.trace.empty()) {
-    options.job = parse_correction(options.trace, seen, of_job, words.operands);
-    return options;
-  }
-  if (!options.calibrate.empty()) {
-    for (const std::string& own : seen) {
-      require(own == "calibrate", Status::usage,
-              "--{}: is given with --calibrate, expected only device.threads, device.backend and "
-              "device.transport",
-              own);
-    }
-    options.job = parse_calibration(of_job, words.operands);
-    return options;
-  }
-  const bool of_allocation = options.ranks.empty() && !options.deadline && allocation.ranks;
-  if (of_allocation) {
-    options.ranks = {*allocation.ranks};
-    if (!options.ranks_per_node) options.ranks_per_node = allocation.ranks_per_node;
-    options.node_bytes = allocation.node_bytes.value_or(0);
-  }
-  require(!options.ranks.empty() || options.deadline, Status::usage,
-          "--ranks is missing, expected the number of ranks");
-  require(options.ranks.size() == 1 ||
-              (!options.compare && (options.ranks.empty() || !options.deadline)),
-          Status::usage, "--ranks: several numbers are given with {}, expected one",
-          options.compare ? "--compare" : "--deadline");
-  require(!options.compare || !options.deadline, Status::usage,
-          "--compare and --deadline are given, expected one of them");
-  require(options.simulate.empty() || (options.ranks.size() == 1 && !options.compare),
-          Status::usage,
-          "--simulate: expected one number of --ranks, and no --compare or --deadline");
-  for (const char* own : {"mtbf", "requeue"}) {
-    require(!seen.contains(own) || !options.simulate.empty(), Status::usage,
-            "--{}: is given without --simulate", own);
-  }
-  Draft draft = read_draft(JobKind::any, of_job, words.operands);
-  const bool has_clips =
-      !draft.texts.empty() || !draft.prompt_file.empty() || !draft.job.clips.empty();
-  if (!draft.job.train && !has_clips) {
-    draft.texts.emplace_back();
-  }
-  draft.job.train ? add_sampled_clips(draft.job) : add_clips(draft);
-  options.job = std::move(draft.job);
-  if (const MachineTimes* const machine = options.job.machine.get()) {
-    if (machine->on_gpu && options.job.backend == Backend::automatic) {
-      options.job.backend = Backend::cuda;
-    }
-    if (machine->memory > 0 && options.job.memory_limits.empty()) {
-      options.job.memory_limits = {machine->memory};
-    }
-  }
-  if (of_allocation && !options.job.threads) options.job.threads = allocation.threads;
-  return options;
-}
-
-std::string plan_help() {
-  std::vector<HelpSection> sections{
-      {"Options",
-       {{"--ranks N",
-         "ranks of the job, 1 to 65536 [default: those of Slurm or mpirun]; several, such as "
-         "1,2,4,8, are compared, with device.machine"},
-        {"--compare", "a table of the layouts that fit, the fastest first, with device.machine"},
-        {"--deadline TIME",
-         "plan with the fewest ranks, at most --ranks, with which the job is "
-         "predicted to take at most this time, such as 2h"},
-        {"--trace OUT",
-         "compare the predicted times of the job in the folder OUT with those of its trace; with "
-         "--calibrate, write a machine file with the times of device.machine in their ratio"},
-        {"--simulate OUT",
-         "play the job with predicted times and write OUT/job.h5 and OUT/trace.h5, without clips, "
-         "for reelmesh-report and reelmesh-trace, with device.machine"},
-        {"--mtbf TIME",
-         "of --simulate: mean time between failures of a rank, such as 5000h [default: none "
-         "fails]"},
-        {"--requeue TIME", "of --simulate: from a failure to the next start [default: 1min]"},
-        {"--ranks-per-node M", "ranks of a node [default: all ranks on one node]"},
-        {"--device-memory SIZES", "the same as --device.memory-limit"},
-        {"--calibrate FILE",
-         "measure this machine on all ranks of mpirun, in about a minute, and write a machine file "
-         "for device.machine"},
-        {"--json", "print JSON with the boxes and memory of every rank"},
-        {"--config FILE", "job file"},
-        {"--from JOB.h5", "an earlier job instead of a job file"},
-        {"--help", "print this text"}}}};
-  const std::vector<HelpSection> of_job = option_sections(JobKind::any);
-  sections.insert(sections.end(), of_job.begin(), of_job.end());
-  return "Prints the layout that run or train would use on N ranks, without MPI or GPUs:\n"
-         "roles, device map, boxes, memory, bytes sent. Refuses a job that does not fit\n"
-         "(status 69), naming what would make it fit.\n\n"
-         "Usage: reelmesh plan --ranks N [--config FILE] [--section.key value ...]\n"
-         "       mpirun -n N reelmesh plan --calibrate FILE\n\n"
-         "The options are those of run; prompts and output.path may be missing (the plan\n"
-         "is then for one clip with an empty prompt). With an option of [data], [train] or\n"
-         "[lora] they are those of train; data.path may be missing. device.threads is 1\n"
-         "unless given, and device.speeds = auto counts as equal.\n\n" +
-         job_file_text("sample.steps 20", "steps = 20", "sample") +
-         format_help(sections, help_style()) +
-         "\nExamples\n"
-         "  reelmesh plan --model.path models/CogVideoX-2b --ranks 6\n"
-         "  reelmesh plan --config job.cfg --ranks 32 --device-memory 16GiB\n"
-         "  mpirun -n 8 reelmesh plan --calibrate node.cfg\n"
-         "  reelmesh plan --config job.cfg --ranks 32 --device.machine node.cfg\n";
 }
 
 std::string train_help() {

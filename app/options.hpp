@@ -8,8 +8,6 @@
 #include <string>
 #include <vector>
 
-#include "forecast/batch_system.hpp"
-#include "forecast/simulation.hpp"
 #include "job/job.hpp"
 
 namespace reelmesh::app {
@@ -28,29 +26,6 @@ std::string run_help();
 /// `reelmesh train …`: the job has `train`. As parse_run, without --from.
 Job parse_train(int argc, const char* const* argv);
 std::string train_help();
-
-/// `reelmesh plan …`: the options of `run`, with output.path and prompts optional, and its own.
-/// With an option that only `train` has, those of `train` instead, with data.path and output.path
-/// optional. --device-memory is another name of device.memory-limit.
-struct PlanOptions {
-  Job job;
-  std::vector<int> ranks;  ///< of the job; several: they are compared
-  bool compare = false;    ///< all layouts of these ranks
-  /// Seconds in which the job is to be done, by the fewest ranks; at most `ranks`, if they are
-  /// given.
-  std::optional<double> deadline;
-  std::optional<int> ranks_per_node;  ///< default: all on one node
-  std::filesystem::path trace;        ///< the folder of a job that is done; `job` is that job
-  std::filesystem::path simulate;     ///< the folder of a simulated job
-  SimulatedFailures failures;
-  bool json = false;
-  std::int64_t node_bytes = 0;  ///< host memory of a node of the allocation; 0: unknown
-  /// A machine file to write; of the job then only the device's options are set.
-  std::filesystem::path calibrate;
-};
-/// allocation: gives ranks, and with them threads and node_bytes, unless ranks are given.
-PlanOptions parse_plan(int argc, const char* const* argv, const Allocation& allocation = {});
-std::string plan_help();
 
 struct InspectOptions {
   std::filesystem::path model;  ///< the folder of a model, or a LoRA

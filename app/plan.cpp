@@ -1,47 +1,57 @@
-#include <cstdlib>
-#include <ctime>
-#include <iostream>
-#include <nlohmann/json.hpp>
+// reelmesh plan: the plan of a job or a training, on one number of ranks or on several.
+#include <boost/program_options/options_description.hpp>
 
 #include "base/log.hpp"
-#include "base/new_file.hpp"
-#include "base/text.hpp"
 #include "base/units.hpp"
-#include "comm/together.hpp"
 #include "commands.hpp"
-#include "forecast/batch_system.hpp"
-#include "forecast/calibration.hpp"
-#include "forecast/comparison.hpp"
-#include "forecast/correction.hpp"
 #include "forecast/describe.hpp"
-#include "forecast/simulated_job.hpp"
-#include "job/machine.hpp"
 #include "job/machine_file.hpp"
-#include "job_command.hpp"
-#include "ops/onednn.hpp"
-#include "options.hpp"
-#include "pipeline/start.hpp"
-#include "program.hpp"
+#include "planning.hpp"
 #include "train/sampling.hpp"
 
 namespace reelmesh::app {
 
-namespace {
-
-constexpr bool ascii_only = true;  // of JSON: names may have characters that change a terminal
-
-Conditions conditions_of(const PlanOptions& options, int ranks) {
-  const Job& job = options.job;
-  const int of_node = options.ranks_per_node.value_or(ranks);
-  std::vector<int> node_of;
-  for (int rank = 0; rank < ranks; ++rank) node_of.push_back(rank / of_node);
-  Conditions conditions =
-      plan_conditions(job, ranks, job.threads.value_or(1), std::move(node_of),
-                      ops::compute_dtype(job.dtype), job.backend == Backend::cuda);
-  if (!conditions.on_gpu) conditions.node_bytes = options.node_bytes;
-  if (job.machine != nullptr) conditions.on_disk = bytes_on_disk(*Family::open(job.model));
-  return conditions;
+PlanOptions parse_plan(int argc, const char* const* argv, const Allocation& allocation) {
+  constexpr std::array own{"deadline"};
+  const PlannedWords words = parse_planned(argc, argv, allocation, own, "", "deadline");
+  PlanOptions options{words.options, {}};
+  if (const auto given = words.own.find("deadline"); given != words.own.end()) {
+    options.deadline = parse_wait(given->second.value, given->second.where);
+    if (!options.ranks.empty()) require_one_count(options, "--deadline");
+  }
+  return options;
 }
+
+std::string plan_help() {
+  std::vector<HelpLine> lines{
+      {"--ranks N,M,...", "several numbers of ranks are compared, with device.machine"},
+      {"--deadline TIME",
+       "plan with the fewest ranks, at most --ranks, with which the job is "
+       "predicted to take at most this time, such as 2h, with device.machine"}};
+  const std::vector<HelpLine> all = planned_help();
+  lines.insert(lines.begin(), all.front());
+  lines.insert(lines.end(), all.begin() + 1, all.end());
+  return "Prints the layout that run or train would use on N ranks, without MPI or GPUs:\n"
+         "roles, device map, boxes, memory, bytes sent; with device.machine also times.\n"
+         "Refuses a job that does not fit (status 69), naming what would make it fit.\n\n"
+         "Usage: reelmesh plan --ranks N [--config FILE] [--section.key value ...]\n\n" +
+         std::string(options_of_job) +
+         format_help({{"Options", lines},
+                      {"Commands beside it",
+                       {{"plan compare", "the layouts that fit, beside one another by their times"},
+                        {"plan simulate OUT", "the job played event by event, for reelmesh-report"},
+                        {"plan calibrate FILE", "a machine file for device.machine, measured here"},
+                        {"plan correct OUT",
+                         "a job that is done beside its prediction, and a machine file "
+                         "corrected by it"}}}},
+                     help_style()) +
+         "\nExamples\n"
+         "  reelmesh plan --model.path models/CogVideoX-2b --ranks 6\n"
+         "  reelmesh plan --config job.cfg --ranks 32 --device-memory 16GiB\n"
+         "  reelmesh plan --config job.cfg --ranks 1,2,4,8 --device.machine node.cfg\n";
+}
+
+namespace {
 
 train::Samples fitting_training(const Job& job, const Conditions& conditions) {
   train::Samples samples = train::plan_samples(job, conditions, train::checked_buckets(job),
@@ -51,12 +61,6 @@ train::Samples fitting_training(const Job& job, const Conditions& conditions) {
   return samples;
 }
 
-JobPlan fitting_job(const Job& job, const Conditions& conditions) {
-  JobPlan planned = plan_job(job, conditions, probe_inputs(job));
-  require_fit(job, planned, conditions);
-  return planned;
-}
-
 // The plan of the job, or of the training, on so many ranks.
 ComparedPlan planned_in_short(const PlanOptions& options, int ranks) {
   const Job& job = options.job;
@@ -64,36 +68,6 @@ ComparedPlan planned_in_short(const PlanOptions& options, int ranks) {
   if (job.train) return in_short(fitting_training(job, conditions).planned, {});
   const JobPlan planned = fitting_job(job, conditions);
   return in_short(planned, form_batches(planned.clips, planned.kinds, job.batch));
-}
-
-void print_plans(const std::vector<ComparedPlan>& plans, bool with_ranks, const std::string& remark,
-                 bool as_json) {
-  if (as_json) {
-    std::cout << nlohmann::json{{"compared", described(plans)}}.dump(2, ' ', ascii_only) << '\n';
-  } else {
-    std::cout << printable_lines(table_of(plans, with_ranks) + remark);
-  }
-}
-
-std::string described_choice(const std::vector<ComparedPlan>& plans, const Job& job, int ranks) {
-  const auto equal = std::count_if(plans.begin() + 1, plans.end(),
-                                   [](const ComparedPlan& plan) { return plan.equal; });
-  return fmt::format(
-      "{} of {} layouts that fit {} ranks are as fast within {:.0f} %, the error of the times (=)\n"
-      "recommended: auto, which needs no option\n",
-      equal, plans.size() - 1, ranks, 100 * stated_error(*job.machine));
-}
-
-Status print_layouts(const PlanOptions& options) {
-  const Job& job = options.job;
-  require(!job.train, Status::usage,
-          "--compare: is given for a training, expected a job that makes clips");
-  const int ranks = options.ranks.front();
-  const Conditions conditions = conditions_of(options, ranks);
-  JobPlan planned = plan_job(job, conditions, probe_inputs(job));
-  const std::vector<ComparedPlan> plans = compare_plans(planned, job, conditions, planned.clips);
-  print_plans(plans, false, described_choice(plans, job, ranks), options.json);
-  return Status::ok;
 }
 
 Status print_rank_counts(const PlanOptions& options) {
@@ -163,147 +137,39 @@ int fewest_ranks(const PlanOptions& options) {
        best->layout);
 }
 
-void warn_of_time_limit(const Allocation& allocation, const Prediction& prediction) {
-  if (!allocation.seconds_left || prediction.high <= *allocation.seconds_left) return;
-  log::warning("the job is predicted to take {} to {}, but {} ends in {}",
-               format_seconds(prediction.low), format_seconds(prediction.high), allocation.source,
-               format_seconds(std::max(0.0, *allocation.seconds_left)));
-}
-
-void write_machine(const std::filesystem::path& file, const MachineTimes& machine) {
-  NewFile written(file);
-  written.write(to_text(machine));
-  written.commit();
-}
-
-// A job that was run, as predicted and as measured.
-Status print_comparison_with_run(const PlanOptions& options) {
-  Job job = options.job;
-  require_machine(job);
-  const EarlierRun run = read_run(options.trace, job.parallel);
-  job.parallel = run.parallel;
-  const Conditions conditions =
-      plan_conditions(job, static_cast<int>(run.node_of.size()), job.threads.value_or(run.threads),
-                      run.node_of, ops::compute_dtype(job.dtype), job.machine->on_gpu);
-  const JobPlan planned = plan_job(job, conditions, probe_inputs(job));
-  const Correction correction =
-      corrected(planned, form_batches(planned.clips, planned.kinds, job.batch), run);
-  if (!options.calibrate.empty()) write_machine(options.calibrate, correction.machine);
-  if (options.json) {
-    std::cout << describe(correction).dump(2, ' ', ascii_only) << '\n';
-  } else {
-    std::cout << printable_lines(table_of(correction));
-  }
-  return Status::ok;
-}
-
-// A sentence about the simulated job.
-std::string describe_simulation(const Simulation& simulation, double undisturbed,
-                                const std::filesystem::path& folder) {
-  std::string failures;
-  if (const std::size_t count = simulation.failures.size()) {
-    failures = fmt::format(", with {} failure{} that cost {}", count, count > 1 ? "s" : "",
-                           format_seconds(simulation.seconds - undisturbed));
-  }
-  return fmt::format("\nsimulated: the job takes {}{}; {} and trace.h5 are for reelmesh-report\n",
-                     format_seconds(simulation.seconds), failures, (folder / "job.h5").string());
-}
-
-Status calibrate(const PlanOptions& options) {
-  const auto work = [&](const comm::Group& ranks, const Job& job, const ProgramInfo& program,
-                        comm::Watchdog*) {
-    const pipeline::Devices found = pipeline::find_devices_together(ranks, job);
-    const std::filesystem::path& file = options.calibrate;
-    MachineTimes machine = measure_machine(found.launched, found.device, found.threads,
-                                           file.has_parent_path() ? file.parent_path() : ".");
-    machine.source += fmt::format(", reelmesh {}", program.version);
-    comm::run_on_first_rank(ranks, [&] { write_machine(file, machine); });
-    return Status::ok;
-  };
-  return parse_and_do(
-      [&](const OptionsKnown& known) {
-        known(options.job);
-        return options.job;
-      },
-      work);
+void add_training(PlanPage& page, const PlannedOptions& options, const Conditions& conditions) {
+  const Job& job = options.job;
+  const train::Samples samples = fitting_training(job, conditions);
+  page.add(options, samples.planned, describe_training(samples.planned, samples.learned), {});
+  if (job.train->sample_every == 0) return;
+  const Job clips = train::sampling_job(job, samples, 0, {});
+  JobPlan planned;
+  train::of_sampling([&] {
+    planned = train::plan_sampling(clips, conditions, probe_inputs(clips), *job.train);
+    require_fit(clips, planned, conditions);
+  });
+  page.add_clips(options, planned,
+                 fmt::format("\nclips are made {}", train::when_sampled(*job.train)), clips.batch);
 }
 
 }  // namespace
 
 Status plan_command(int argc, const char* const* argv) {
-  const Allocation allocation =
-      find_allocation([](const char* name) -> const char* { return std::getenv(name); },
-                      static_cast<double>(std::time(nullptr)));
-  PlanOptions options = parse_plan(argc, argv, allocation);
-  if (!options.calibrate.empty() && options.trace.empty()) return calibrate(options);
+  const PlanOptions options = parse_plan(argc, argv, allocation_of_program());
   if (log::launch_rank() != first_rank) return Status::ok;  // under mpirun, only one rank prints
   const Job& job = options.job;
-  choose_products(job);
-  check_model(job);
-  if (options.ranks.size() > 1 || options.compare || options.deadline) require_machine(job);
-  if (!options.trace.empty()) return print_comparison_with_run(options);
-  if (!options.simulate.empty()) {
-    require(!job.train, Status::usage,
-            "--simulate: is given for a training, expected a job that makes clips");
-    require_machine(job);
-    require_new(options.simulate);
-  }
-  if (options.compare) return print_layouts(options);
+  prepare_plan(job);
+  if (options.ranks.size() > 1 || options.deadline) require_machine(job);
   if (options.ranks.size() > 1) return print_rank_counts(options);
   const Conditions conditions =
       conditions_of(options, options.deadline ? fewest_ranks(options) : options.ranks.front());
-  nlohmann::json described;
-  std::string text;
-  const auto add = [&](const JobPlan& planned, const std::string& clips,
-                       const std::vector<BatchOutline>& batches) {
-    const auto prediction = predict(planned, batches);
-    nlohmann::json own = describe(planned, batches, prediction);
-    text += fmt::format("{}\n{}", clips, plan_text(own, Detail::ranks));
-    if (described.is_null()) {
-      own["sbatch"] = sbatch_line(planned, prediction);
-      text += fmt::format("\nwith Slurm: {}\n", own["sbatch"].get<std::string>());
-      if (prediction) warn_of_time_limit(allocation, *prediction);
-      described = std::move(own);
-    } else {
-      described["samples"] = std::move(own);
-    }
-  };
-  const auto print = [&] {
-    std::cout << (options.json ? described.dump(2, ' ', ascii_only) + "\n" : printable_lines(text))
-              << std::flush;
-    return Status::ok;
-  };
-  const auto add_clips = [&](const JobPlan& planned, const std::string& when, int batch) {
-    add(planned, when + describe_clips(planned.clips, planned.kinds),
-        form_batches(planned.clips, planned.kinds, batch));
-  };
+  PlanPage page;
   if (job.train) {
-    const train::Samples samples = fitting_training(job, conditions);
-    add(samples.planned, describe_training(samples.planned, samples.learned), {});
-    if (job.train->sample_every > 0) {
-      const Job clips = train::sampling_job(job, samples, 0, {});
-      JobPlan planned;
-      train::of_sampling([&] {
-        planned = train::plan_sampling(clips, conditions, probe_inputs(clips), *job.train);
-        require_fit(clips, planned, conditions);
-      });
-      add_clips(planned, fmt::format("\nclips are made {}", train::when_sampled(*job.train)),
-                clips.batch);
-    }
-    return print();
+    add_training(page, options, conditions);
+  } else {
+    page.add_clips(options, fitting_job(job, conditions), "", job.batch);
   }
-  const JobPlan planned = fitting_job(job, conditions);
-  add_clips(planned, "", job.batch);
-  if (!options.simulate.empty()) {
-    constexpr std::int64_t max_spans = 1'000'000;
-    const auto batches = form_batches(planned.clips, planned.kinds, job.batch);
-    const Simulation simulation = simulate(planned, planned, batches, options.failures, max_spans);
-    const double undisturbed = simulate(planned, planned, batches).seconds;
-    write_simulation(options.simulate, simulation, job, planned, program_info(), described);
-    described["simulated"] = describe(simulation, undisturbed);
-    text += describe_simulation(simulation, undisturbed, options.simulate);
-  }
-  return print();
+  return page.print(options.json);
 }
 
 }  // namespace reelmesh::app

@@ -69,8 +69,8 @@ std::string absolute_path(const Job& job, const Given& option) {
 std::int64_t bytes_while_loading(const Plan& plan, int ranks_of_node) {
   std::int64_t largest_part = 0;
   for (const RankMemory& rank : plan.memory.ranks) {
-    largest_part = std::max(
-        {largest_part, rank.text.weights + rank.text_on_host, rank.denoise.weights, rank.decode.weights});
+    largest_part = std::max({largest_part, rank.text.weights + rank.text_on_host,
+                             rank.denoise.weights, rank.decode.weights});
   }
   const std::int64_t on_host =
       plan.weights.residence == Residence::host ? plan.weights.all - plan.weights.kept : 0;
@@ -152,8 +152,8 @@ Installation find_installation() {
 }
 
 std::string submission(const Job& job, const JobPlan& planned,
-                       const std::optional<Prediction>& prediction,
-                       const std::vector<Given>& given, const Installation& installation) {
+                       const std::optional<Prediction>& prediction, const std::vector<Given>& given,
+                       const Installation& installation) {
   std::map<std::string, std::string> variables{{"CONFIG", "none"},
                                                {"MODEL", fs::absolute(job.model.root).string()},
                                                {"OUTPUT", fs::absolute("results").string()}};
@@ -172,8 +172,9 @@ std::string submission(const Job& job, const JobPlan& planned,
     line += fmt::format("{}={} ", name, shell_word(value));
   }
   line += "sbatch" + resources(planned, prediction);
-  const fs::path script = installation.scripts /
-                          fmt::format("{}.sbatch", planned.train ? "train" : planned.family->name());
+  const fs::path script =
+      installation.scripts /
+      fmt::format("{}.sbatch", planned.train ? "train" : planned.family->name());
   line += " " + shell_word(script.string());
   for (const std::string& word : options) line += " " + shell_word(word);
   return line;

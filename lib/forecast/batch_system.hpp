@@ -7,6 +7,7 @@
 #include <string>
 
 #include "forecast/prediction.hpp"
+#include "job/values.hpp"
 
 namespace reelmesh {
 
@@ -44,7 +45,7 @@ Installation find_installation();
 /// rank. Cores of a rank: its threads; with GPUs its share of the machine's. Time: the longest
 /// predicted and five minutes, if times are known.
 std::string submission(const Job& job, const JobPlan& planned,
-                       const std::optional<Prediction>& prediction,
-                       const std::vector<Given>& given, const Installation& installation);
+                       const std::optional<Prediction>& prediction, const std::vector<Given>& given,
+                       const Installation& installation);
 
 }  // namespace reelmesh

@@ -446,9 +446,9 @@ StageCost DryRuns::run_decoder(const Batch& batch, const DecodeLayout& layout, i
   const Tensor latents =
       Tensor::empty(cut.box(rank).extent, DType::float32, precision_.device().host());
   decoder.model->pixels({latents, cut, group}, layout);
-  return {of_stage(decoder.weights, decoder.loading, ledger.peak() - decoder.weights,
-                   ledger.scratch()),
-          ledger.elapsed() - before};
+  return {
+      of_stage(decoder.weights, decoder.loading, ledger.peak() - decoder.weights, ledger.scratch()),
+      ledger.elapsed() - before};
 }
 
 StageCost DryRuns::run_encoder(const Batch& batch, const DecodeLayout& layout, int rank) {
@@ -471,9 +471,9 @@ StageCost DryRuns::run_encoder(const Batch& batch, const DecodeLayout& layout, i
   } else {
     encoder.model->sample({read, pixels, group}, cut, clip.input->scale, {});
   }
-  return {of_stage(encoder.weights, encoder.loading, ledger.peak() - encoder.weights,
-                   ledger.scratch()),
-          ledger.elapsed() - before};
+  return {
+      of_stage(encoder.weights, encoder.loading, ledger.peak() - encoder.weights, ledger.scratch()),
+      ledger.elapsed() - before};
 }
 
 StageCost DryRuns::decode(std::size_t size, const DecodeLayout& layout, int rank) {

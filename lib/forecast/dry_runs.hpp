@@ -103,7 +103,7 @@ class DryRuns final : public Costs, public std::enable_shared_from_this<DryRuns>
   std::map<Residence, std::unique_ptr<Trained>> trained_;
   std::int64_t column_unit_ = 1;                    ///< of TrainingReplica::columns()
   std::map<std::pair<Shape, int>, Layout> images_;  ///< image_latents() of these latents and ranks
-  std::vector<std::unique_ptr<Batch>> batches_;  ///< by size
+  std::vector<std::unique_ptr<Batch>> batches_;     ///< by size
   std::int64_t text_tokens_ = 1;
   std::map<std::tuple<std::int64_t, bool, bool>, StageCost> texts_;  ///< by layers of a part
   std::map<std::tuple<RankWeights, int, int>, std::int64_t> sent_weights_;

@@ -41,7 +41,8 @@ void require_new(const std::filesystem::path& folder) {
   const bool empty = std::filesystem::is_directory(folder, error) &&
                      std::filesystem::is_empty(folder, error) && !error;
   require(empty, Status::cannot_create,
-          "--simulate: {} is there and not an empty folder, expected a new one", folder.string());
+          "plan simulate: {} is there and not an empty folder, expected a new one",
+          folder.string());
 }
 
 void write_simulation(const std::filesystem::path& folder, const Simulation& simulation,
@@ -50,7 +51,7 @@ void write_simulation(const std::filesystem::path& folder, const Simulation& sim
   require_new(folder);
   std::error_code error;
   std::filesystem::create_directories(folder, error);
-  require(!error, Status::cannot_create, "--simulate: {} cannot be created: {}", folder.string(),
+  require(!error, Status::cannot_create, "plan simulate: {} cannot be created: {}", folder.string(),
           error.message());
   std::vector<RankRecord> ranks;
   std::vector<RankHost> hosts;

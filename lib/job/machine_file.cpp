@@ -312,7 +312,7 @@ fs::path find_machine_file(const fs::path& given, const std::vector<fs::path>& f
 
 void require_machine(const Job& job) {
   require(job.machine != nullptr, Status::usage,
-          "device.machine is missing, expected a machine file, as plan --calibrate writes one: "
+          "device.machine is missing, expected a machine file, as plan calibrate writes one: "
           "plans are compared by their times");
 }
 

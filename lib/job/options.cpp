@@ -464,8 +464,7 @@ std::vector<Option> device_options() {
        "auto", Effect::no_bits,
        [](Draft& d, Text text, Where option) { d.job.threads = parse_threads(text, option); }},
       {"device.machine", "FILE",
-       "machine file, as plan --calibrate writes one, or the name of one in inputs/machines, such "
-       "as "
+       "machine file, as plan calibrate writes one, or the name of one in inputs/machines, such as "
        "h100: times are predicted with it. none: no times",
        "none", Effect::no_bits,
        [](Draft& d, Text text, Where option) {

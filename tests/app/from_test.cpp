@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 
 #include "options.hpp"
+#include "plan_options.hpp"
 #include "scratch.hpp"
 #include "store/job.hpp"
 

@@ -1,6 +1,6 @@
 #include <gmock/gmock.h>
 
-#include "options.hpp"
+#include "plan_options.hpp"
 #include "support/expect_error.hpp"
 
 namespace reelmesh::app {
@@ -27,13 +27,11 @@ TEST(PlanOptions, TakesThoseOfRunAndItsOwn) {
   const PlanOptions least = plan({"--ranks", "3"});
   EXPECT_FALSE(least.ranks_per_node.has_value()) << "all on one node";
   EXPECT_FALSE(least.deadline.has_value());
-  EXPECT_FALSE(least.compare);
   EXPECT_FALSE(least.json);
   EXPECT_EQ(least.job.clips.size(), 1U);
   EXPECT_TRUE(least.job.memory_limits.empty());
   // Several numbers of ranks, a comparison, a deadline, ranks of the launcher.
   EXPECT_EQ(plan({"--ranks", "1,2,8"}).ranks, (std::vector{1, 2, 8}));
-  EXPECT_TRUE(plan({"--ranks", "4", "--compare"}).compare);
   const std::string machine = std::string(REELMESH_TEST_DATA) + "/machine.cfg";
   EXPECT_TRUE(
       plan({"--ranks", "4", "--parallel.tune", "yes", "--device.machine", machine}).job.tune);
@@ -79,31 +77,28 @@ TEST(PlanOptions, TakesThoseOfRunAndItsOwn) {
       },
       "given twice");
   for (const char* option : {"--ranks N", "--ranks-per-node M", "--device-memory SIZES", "--json",
-                             "--device.memory-limit SIZES", "--calibrate FILE", "--compare",
-                             "--deadline TIME", "--device.machine FILE"}) {
+                             "--deadline TIME", "plan compare"}) {
     EXPECT_THAT(plan_help(), HasSubstr(option));
   }
 }
 
 TEST(PlanOptions, CalibrationTakesOnlyThoseOfTheDevice) {
-  const auto plan = [](std::vector<std::string> words) {
-    words.insert(words.begin(), {"plan", "--calibrate", "node.cfg"});
+  const auto calibrate = [](std::vector<std::string> words) {
+    words.insert(words.begin(), {"calibrate", "node.cfg"});
     std::vector<const char*> argv;
     for (const std::string& word : words) argv.push_back(word.c_str());
-    return parse_plan(static_cast<int>(argv.size()), argv.data());
+    return parse_calibrate(static_cast<int>(argv.size()), argv.data());
   };
-  const PlanOptions some = plan({"--device.threads", "3", "--device.backend", "cpu"});
-  EXPECT_EQ(some.calibrate, "node.cfg");
+  const CalibrateOptions some = calibrate({"--device.threads", "3", "--device.backend", "cpu"});
+  EXPECT_EQ(some.file, "node.cfg");
   EXPECT_EQ(some.job.threads, 3);
-  for (const std::vector<std::string>& words :
-       std::vector<std::vector<std::string>>{{"--ranks", "2"},
-                                             {"--ranks-per-node", "2"},
-                                             {"--json"},
-                                             {"--device-memory", "1GiB"},
-                                             {"--model.path", "m"},
-                                             {"--device.machine", "other.cfg"}}) {
+  for (const char* option : {"--ranks", "--json", "--model.path", "--device.machine"}) {
     reelmesh::test::expect_error(
-        Status::usage, [&] { plan(words); }, words.front(), "is given with --calibrate");
+        Status::usage,
+        [&] {
+          calibrate({option, "2"});
+        },
+        option);
   }
 }
 

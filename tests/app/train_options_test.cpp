@@ -5,6 +5,7 @@
 
 #include "job/options.hpp"
 #include "options.hpp"
+#include "plan_options.hpp"
 #include "scratch.hpp"
 
 namespace reelmesh::app {

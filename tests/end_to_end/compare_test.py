@@ -31,7 +31,7 @@ class CompareCase(Scratch):
 class ComparisonTest(CompareCase):
     def test_layouts_are_sorted_and_can_be_chosen(self):
         options = self.options()
-        plans = self.planned(options, "--ranks", 4, "--compare")["compared"]
+        plans = self.planned(options, "--ranks", 4, command=("compare",))["compared"]
         seconds = [plan["job_seconds"] for plan in plans]
         self.assertEqual(seconds, sorted(seconds))
         self.assertGreater(len(plans), 5)
@@ -41,7 +41,7 @@ class ComparisonTest(CompareCase):
                            strict=True))
             alone = self.seconds(options | own, 4)
             self.assertAlmostEqual(alone / plan["job_seconds"], 1, places=6, msg=plan)
-        text = self.plan(options, "--ranks", 4, "--compare")
+        text = self.plan(options, "--ranks", 4, command=("compare",))
         self.assertEqual(text.status, 0, text)
         lines = text.output.splitlines()
         self.assertTrue(lines[2].startswith("auto: "), lines[2])
@@ -78,16 +78,18 @@ class ComparisonTest(CompareCase):
     def test_nonsense_is_refused(self):
         without = self.options()
         del without["device.machine"]
-        for own in (("--ranks", 2, "--compare"), ("--ranks", "1,2"), ("--deadline", "1h")):
+        for own, command in ((("--ranks", 2), ("compare",)), (("--ranks", "1,2"), ()),
+                             (("--deadline", "1h"), ())):
             with self.subTest(own=own):
-                self.refused(self.plan(without, *own), USAGE, "device.machine is missing")
+                self.refused(self.plan(without, *own, command=command), USAGE,
+                             "device.machine is missing")
         options = self.options()
         for own, told in ((("--ranks", "2,1"), "increasing"), (("--ranks", "1,,2"), "--ranks"),
-                          (("--ranks", "1,2", "--compare"), "--ranks"),
-                          (("--ranks", 2, "--compare", "--deadline", "1h"), "--deadline"),
+                          (("--ranks", "1,2", "--deadline", "1h"), "--ranks"),
                           (("--ranks", 2, "--deadline", "soon"), "--deadline")):
             with self.subTest(own=own):
                 self.refused(self.plan(options, *own), USAGE, told)
+        self.refused(self.plan(options, "--ranks", "1,2", command=("compare",)), USAGE, "--ranks")
         gpu = self.options(device__machine=DATA.parents[2] / "inputs/machines/l40.cfg")
         self.refused(self.plan(gpu, "--ranks", 2), USAGE, "device.machine", "GPUs")
 
@@ -123,7 +125,8 @@ class SlurmTest(CompareCase):
 
         def compared(**more):
             slurm = {"SLURM_JOB_ID": "7", "SLURM_NTASKS": "4", "SLURM_JOB_NUM_NODES": "1"}
-            return execute([*command_of(options, name="plan"), "--compare", "--json"],
+            return execute([PROGRAM, "plan", "compare", *command_of(options, name="plan")[2:],
+                            "--json"],
                            self.outside | slurm | more)
         plans = json.loads(compared().output)["compared"]
         sizes = [plan["memory"] / 2 ** 20 for plan in plans]  # MiB, as Slurm counts

@@ -215,8 +215,8 @@ class TrainingTest(PlanCase):
 
     def test_is_not_simulated(self):
         out = self.folder / "simulated"
-        self.refused(self.plan(self.options(device__machine=MACHINE), "--ranks", 1, "--simulate",
-                               out), USAGE, "--simulate", "training")
+        self.refused(self.plan(self.options(device__machine=MACHINE), "--ranks", 1,
+                               command=("simulate", out)), USAGE, "plan simulate", "training")
         self.assertFalse(out.exists())
 
     def test_times_are_predicted_and_measured(self):
@@ -374,7 +374,7 @@ class TimesTest(PlanCase):
         real = self.tiny(device__machine=MACHINE, prompt__text=["one", "two", "three"])
         self.make(real, 2)
         out = self.folder / "simulated"
-        planned = self.planned(real, "--ranks", 2, "--simulate", out)
+        planned = self.planned(real, "--ranks", 2, command=("simulate", out))
         simulated = planned["simulated"]
         self.assertEqual(simulated["failures"], [])
         self.assertEqual(simulated["job_seconds"], simulated["job_seconds_without_failures"])
@@ -411,12 +411,12 @@ class TimesTest(PlanCase):
         corrected = self.folder / "corrected.cfg"
 
         def compared(machine, *own):
-            outcome = execute([PROGRAM, "plan", "--trace", out, "--device.machine", machine,
+            outcome = execute([PROGRAM, "plan", "correct", out, "--device.machine", machine,
                                "--json", *own])
             self.assertEqual(outcome.status, 0, outcome)
             return {one["stage"]: (one["predicted_seconds"], one["measured_seconds"])
                     for one in json.loads(outcome.output)["stages"]}
-        before, after = compared(MACHINE, "--calibrate", corrected), compared(corrected)
+        before, after = compared(MACHINE, "--to", corrected), compared(corrected)
         self.assertEqual(set(before), {"loading", "encoding", "steps", "decoding", "writing",
                                        "start and end"})
         for stage in ("steps", "decoding", "writing", "loading", "start and end"):
@@ -426,24 +426,24 @@ class TimesTest(PlanCase):
                 self.assertAlmostEqual(predicted, measured, delta=0.05 * measured)
         planned = self.planned(options | {"device.machine": corrected}, "--ranks", ranks)
         self.assertTrue(planned["predicted"]["measured"])
-        table = execute([PROGRAM, "plan", "--trace", out])  # by the machine of the job
+        table = execute([PROGRAM, "plan", "correct", out])  # by the machine of the job
         self.assertEqual(table.status, 0, table)
         self.assertIn("ratio", table.output)
 
     def test_what_does_not_correct_a_machine_is_refused(self):
         def refused(status, out, told, *own):
-            self.refused(execute([PROGRAM, "plan", "--trace", out, "--device.machine", MACHINE,
+            self.refused(execute([PROGRAM, "plan", "correct", out, "--device.machine", MACHINE,
                                   *own]), status, told)
         out = self.folder / "simulated"
-        self.planned(self.tiny(device__machine=MACHINE), "--ranks", 1, "--simulate", out)
+        self.planned(self.tiny(device__machine=MACHINE), "--ranks", 1, command=("simulate", out))
         refused(DATA_ERROR, out, "expected a job that has ended")
         refused(NO_INPUT, self.folder / "none", "job.h5")
         made = self.make(self.tiny())
-        refused(USAGE, made, "--ranks: is given with --trace", "--ranks", 2)
+        refused(USAGE, made, "unknown option --ranks", "--ranks", 2)
         refused(USAGE, made, "sample.steps", "--sample.steps", 2)
         refused(DATA_ERROR, made, "another model", "--model.path",
                 DATA.parents[2] / "inputs" / "demo_model")
-        self.refused(execute([PROGRAM, "plan", "--trace", made]), USAGE,
+        self.refused(execute([PROGRAM, "plan", "correct", made]), USAGE,
                      "device.machine is missing")
         (made / "trace.h5").unlink()
         refused(NO_INPUT, made, "trace.h5")
@@ -452,31 +452,34 @@ class TimesTest(PlanCase):
         options = self.tiny(device__machine=MACHINE, prompt__text=["one"] * 20)
         own = "--ranks", 2, "--requeue", "5s"
         out = self.folder / "simulated"
-        found = self.planned(options, *own, "--simulate", out, "--mtbf", "1s")["simulated"]
+        found = self.planned(options, *own, "--mtbf", "1s",
+                             command=("simulate", out))["simulated"]
         self.assertGreater(len(found["failures"]), 0)
         self.assertGreater(found["job_seconds"], found["job_seconds_without_failures"]
                            + 5 * len(found["failures"]))
-        outcome = self.plan(options, *own, "--simulate", self.folder / "again", "--mtbf", "1s")
+        outcome = self.plan(options, *own, "--mtbf", "1s",
+                            command=("simulate", self.folder / "again"))
         self.assertIn(f"with {len(found['failures'])} failure", outcome.output)
-        self.refused(self.plan(options, *own, "--simulate", self.folder / "b", "--mtbf", "1ms"),
+        self.refused(self.plan(options, *own, "--mtbf", "1ms",
+                               command=("simulate", self.folder / "b")),
                      UNAVAILABLE, "--mtbf", "after 1000 failures")
         self.assertFalse((self.folder / "b").exists())
 
     def test_what_cannot_be_simulated_is_refused(self):
         options = self.tiny(device__machine=MACHINE)
         out = self.folder / "simulated"
-        for own, told in ((("--ranks", "1,2", "--simulate", out), "--simulate"),
-                          (("--ranks", 1, "--compare", "--simulate", out), "--simulate"),
-                          (("--ranks", 1, "--mtbf", "2h"), "--mtbf: is given without --simulate"),
-                          (("--ranks", 1, "--simulate", out, "--mtbf", "0s"), "--mtbf")):
+        command = ("simulate", out)
+        for own, told in ((("--ranks", "1,2"), "plan simulate"), (("--ranks", 1, "--mtbf", "0s"), "--mtbf"),
+                          (("--ranks", 1, "--deadline", "1h"), "unknown option --deadline")):
             with self.subTest(own):
-                self.refused(self.plan(options, *own), USAGE, told)
-        self.refused(self.plan(self.tiny(), "--ranks", 1, "--simulate", out), USAGE,
+                self.refused(self.plan(options, *own, command=command), USAGE, told)
+        self.refused(self.plan(options, "--ranks", 1, command=("simulate",)), USAGE, "OUT")
+        self.refused(self.plan(self.tiny(), "--ranks", 1, command=command), USAGE,
                      "device.machine is missing")
         self.assertFalse(out.exists())
         out.mkdir()
         (out / "notes.txt").write_text("mine")
-        self.refused(self.plan(options, "--ranks", 1, "--simulate", out), 73, out, "not an empty")
+        self.refused(self.plan(options, "--ranks", 1, command=command), 73, out, "not an empty")
         self.assertEqual([path.name for path in out.iterdir()], ["notes.txt"])
 
     def test_the_last_clips_on_larger_replicas(self):
@@ -487,9 +490,28 @@ class TimesTest(PlanCase):
         self.assertIn("the last batch:", outcome.output)
         self.assertEqual(outcome.output.count("GFLOP/step"), 1, "one table of ranks")
 
+    def test_former_options_name_the_commands(self):
+        for word, command in (("--compare", "compare"), ("--simulate=x", "simulate OUT"),
+                              ("--calibrate", "calibrate FILE"), ("--trace", "correct OUT")):
+            with self.subTest(word):
+                self.refused(execute([PROGRAM, "plan", word]), USAGE,
+                             f"expected reelmesh plan {command}")
+        self.refused(execute([PROGRAM, "plan", "comparee"]), USAGE, "'plan comparee'",
+                     "did you mean plan compare?")
+
+    def test_help_fits_a_page(self):
+        for command in ([], ["compare"], ["simulate"], ["calibrate"], ["correct"]):
+            with self.subTest(command):
+                outcome = execute([PROGRAM, "plan", *command, "--help"])
+                self.assertEqual(outcome.status, 0, outcome)
+                self.assertLess(len(outcome.output.splitlines()), 60)
+                self.assertIn(" ".join(["reelmesh plan", *command]), outcome.output)
+                self.assertEqual(execute([PROGRAM, "help", "plan", *command]).output,
+                                 outcome.output)
+
     def test_calibrate_needs_a_folder(self):
         file = self.folder / "missing" / "machine.cfg"
-        outcome = execute([PROGRAM, "plan", "--calibrate", file])
+        outcome = execute([PROGRAM, "plan", "calibrate", file])
         self.refused(outcome, 73, file.parent, "No such file or directory")
         self.assertFalse(file.parent.exists())
 
@@ -497,8 +519,8 @@ class TimesTest(PlanCase):
         file = self.folder / "node.cfg"
         for words in (["--ranks", "2"], ["--json"], ["--sample.steps", "2"], ["now"]):
             with self.subTest(words):
-                self.refused(execute([PROGRAM, "plan", "--calibrate", file, *words]), USAGE,
-                             "--calibrate" if words == ["now"] else words[0])
+                self.refused(execute([PROGRAM, "plan", "calibrate", file, *words]), USAGE,
+                             "2 arguments" if words == ["now"] else words[0])
         self.assertFalse(file.exists())
 
 

@@ -157,12 +157,14 @@ class Scratch(unittest.TestCase):
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="reelmesh_"))
         self.addCleanup(shutil.rmtree, self.folder, ignore_errors=True)
 
-    def plan(self, options, *own):
-        return execute([PROGRAM, "plan"] + arguments(options) + [str(word) for word in own])
+    def plan(self, options, *own, command=()):
+        """command: ("compare",), ("simulate", out)."""
+        return execute([PROGRAM, "plan", *command] + arguments(options)
+                       + [str(word) for word in own])
 
-    def planned(self, options, *own):
+    def planned(self, options, *own, command=()):
         """The JSON of a plan that has to succeed."""
-        outcome = self.plan(options, "--json", *own)
+        outcome = self.plan(options, "--json", *own, command=command)
         self.assertEqual(outcome.status, 0, outcome)
         expected = re.compile(r"\d+ prompts? from |.* frames.*, of which the model makes ")
         self.assertEqual([line for line in outcome.errors.splitlines()

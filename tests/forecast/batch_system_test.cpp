@@ -62,25 +62,38 @@ TEST(BatchSystem, SubmitsThePlannedRanks) {
   job.sample.height = 64;
   job.sample.width = 64;
   job.sample.frames = 9;
+  job.model.root = "/models/it's small";
+  job.paths = {{"--prompt.file", "/prompts.txt", PathUse::input},
+               {"--output.path", "/results", PathUse::output}};
+  std::vector<Given> given{{"prompt.file", "/prompts.txt", "--prompt.file"},
+                           {"output.path", "/results", "--output.path"},
+                           {"sample.steps", "5", "--sample.steps"}};
+  const std::string start =
+      R"(CONFIG=none MODEL='/models/it'\''s small' OUTPUT=/results sbatch --nodes=)";
+  const std::string end =
+      " /share/jobs/cogvideox.sbatch --prompt.file /prompts.txt --sample.steps 5";
   const auto line = [&](std::vector<int> nodes, bool on_gpu,
                         const std::optional<Prediction>& prediction) {
     const auto ranks = static_cast<int>(nodes.size());
     const JobPlan planned =
         plan_job(job, plan_conditions(job, ranks, 2, std::move(nodes), DType::float32, on_gpu));
-    return sbatch_line(planned, prediction);
+    return submission(job, planned, prediction, given, {"/share/jobs", {}});
   };
   EXPECT_EQ(line({0, 0, 1, 1}, false, std::nullopt),
-            "sbatch --nodes=2 --ntasks-per-node=2 --cpus-per-task=2 --mem=1G "
-            "jobs/cogvideox.sbatch");
+            start + "2 --ntasks-per-node=2 --cpus-per-task=2 --mem=1G" + end);
   Prediction hours;
   hours.high = 7200;
   EXPECT_EQ(line({0, 0, 1}, true, hours),
-            "sbatch --nodes=2 --ntasks-per-node=2 --cpus-per-task=2 --ntasks=3 --gpus-per-node=2 "
-            "--time=02:05:00 jobs/cogvideox.sbatch");
+            start +
+                "2 --ntasks-per-node=2 --cpus-per-task=2 --ntasks=3 --gpus-per-node=2 --mem=5G"
+                " --time=02:05:00" +
+                end);
   hours.high = 1e30;
   EXPECT_EQ(line({0}, true, hours),
-            "sbatch --nodes=1 --ntasks-per-node=1 --cpus-per-task=2 --gpus-per-node=1 "
-            "--time=UNLIMITED jobs/cogvideox.sbatch");
+            start +
+                "1 --ntasks-per-node=1 --cpus-per-task=2 --gpus-per-node=1 --mem=3G"
+                " --time=UNLIMITED" +
+                end);
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
-// trace.h5 of an earlier job, from which a machine is corrected (plan --trace).
-// corpus/trace/whole.h5 is valid: of a job that plan --simulate wrote, one clip of one step on two
+// trace.h5 of an earlier job, from which a machine is corrected (plan correct).
+// corpus/trace/whole.h5 is valid: of a job that plan simulate wrote, one clip of one step on two
 // ranks.
 #include "fuzz/fuzz.hpp"
 #include "store/saved_trace.hpp"

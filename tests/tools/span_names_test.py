@@ -39,7 +39,7 @@ OTHER_MEANINGS = {
     "lib/store/sample_cache.hpp": {"hash"},  # an attribute
     "lib/tensor/purpose.hpp": {"exchange", "weights"},  # purposes of memory
 }
-SIMULATED = ["denoise_steps"]  # not recorded, but written by plan --simulate
+SIMULATED = ["denoise_steps"]  # not recorded, but written by plan simulate
 NOT_IN_REPORT = ["measure", *SIMULATED]  # `measure` precedes the job's work
 
 

@@ -71,7 +71,7 @@ def plural(count, one):
 
 
 # Of a job with the status 'simulated'.
-SIMULATED = "The job was not run: plan --simulate has predicted its times, and there are no clips."
+SIMULATED = "The job was not run: plan simulate has predicted its times, and there are no clips."
 
 
 def not_complete(clips):

@@ -1,0 +1,58 @@
+// reelmesh plan compare: the layouts of a job beside one another.
+#include "base/log.hpp"
+#include "commands.hpp"
+#include "job/machine_file.hpp"
+#include "planning.hpp"
+
+namespace reelmesh::app {
+
+PlannedOptions parse_compare(int argc, const char* const* argv, const Allocation& allocation) {
+  PlannedOptions options = parse_planned(argc, argv, allocation, {}).options;
+  require_one_count(options, "plan compare");
+  require(!options.job.train, Status::usage,
+          "plan compare: is given for a training, expected a job that makes clips");
+  return options;
+}
+
+std::string compare_help() {
+  return "Prints a table of the layouts that the options leave open and that fit N ranks,\n"
+         "the fastest job first, by the times of device.machine.\n\n"
+         "Usage: reelmesh plan compare --ranks N --device.machine FILE [--config FILE]\n"
+         "           [--section.key value ...]\n\n" +
+         std::string(options_of_job) + format_help({{"Options", planned_help()}}, help_style()) +
+         "\nExample\n"
+         "  reelmesh plan compare --config job.cfg --ranks 8 --device.machine node.cfg\n";
+}
+
+namespace {
+
+std::string described_choice(const std::vector<ComparedPlan>& plans, const Job& job, int ranks) {
+  const auto equal = std::count_if(plans.begin() + 1, plans.end(),
+                                   [](const ComparedPlan& plan) { return plan.equal; });
+  return fmt::format(
+      "{} of {} layouts that fit {} ranks are as fast within {:.0f} %, the error of the times (=)\n"
+      "recommended: auto, which needs no option\n",
+      equal, plans.size() - 1, ranks, 100 * stated_error(*job.machine));
+}
+
+Status print_layouts(const PlannedOptions& options) {
+  const Job& job = options.job;
+  const int ranks = options.ranks.front();
+  const Conditions conditions = conditions_of(options, ranks);
+  JobPlan planned = plan_job(job, conditions, probe_inputs(job));
+  const std::vector<ComparedPlan> plans = compare_plans(planned, job, conditions, planned.clips);
+  print_plans(plans, false, described_choice(plans, job, ranks), options.json);
+  return Status::ok;
+}
+
+}  // namespace
+
+Status compare_command(int argc, const char* const* argv) {
+  const PlannedOptions options = parse_compare(argc, argv, allocation_of_program());
+  if (log::launch_rank() != first_rank) return Status::ok;  // under mpirun, only one rank prints
+  prepare_plan(options.job);
+  require_machine(options.job);
+  return print_layouts(options);
+}
+
+}  // namespace reelmesh::app
