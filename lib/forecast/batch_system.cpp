@@ -60,6 +60,9 @@ const char* variable_of(std::string_view option) {
 // The value of an option; a path without the folder that it is relative to.
 std::string absolute_path(const Job& job, const Given& option) {
   if (option.name == "config" || option.name == "from") return fs::absolute(option.value).string();
+  if (option.name == "device.machine" && job.machine != nullptr) {  // which may be given by name
+    return fs::absolute(job.machine_file).string();
+  }
   const auto named = std::ranges::find_if(
       job.paths, [&](const GivenPath& path) { return path.option == option.where; });
   return named == job.paths.end() ? option.value : fs::absolute(named->path).string();

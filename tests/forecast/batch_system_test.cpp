@@ -62,16 +62,15 @@ TEST(BatchSystem, SubmitsThePlannedRanks) {
   job.sample.height = 64;
   job.sample.width = 64;
   job.sample.frames = 9;
-  job.model.root = "/models/it's small";
   job.paths = {{"--prompt.file", "/prompts.txt", PathUse::input},
                {"--output.path", "/results", PathUse::output}};
   std::vector<Given> given{{"prompt.file", "/prompts.txt", "--prompt.file"},
                            {"output.path", "/results", "--output.path"},
-                           {"sample.steps", "5", "--sample.steps"}};
+                           {"prompt.negative", "it's", "--prompt.negative"}};
   const std::string start =
-      R"(CONFIG=none MODEL='/models/it'\''s small' OUTPUT=/results sbatch --nodes=)";
+      "CONFIG=none MODEL=" + job.model.root.string() + " OUTPUT=/results sbatch --nodes=";
   const std::string end =
-      " /share/jobs/cogvideox.sbatch --prompt.file /prompts.txt --sample.steps 5";
+      R"( /share/jobs/cogvideox.sbatch --prompt.file /prompts.txt --prompt.negative 'it'\''s')";
   const auto line = [&](std::vector<int> nodes, bool on_gpu,
                         const std::optional<Prediction>& prediction) {
     const auto ranks = static_cast<int>(nodes.size());
