@@ -95,7 +95,8 @@ std::vector<std::string> machines() {
 
 std::vector<std::string> models() {
   if (!test::tests_are_long()) return {"cogvideox-5b", "opensora-1.2"};
-  return {"cogvideox-2b", "cogvideox-5b", "cogvideox-1.5-5b", "opensora-1.0", "opensora-1.2"};
+  return {"cogvideox-2b", "cogvideox-5b", "cogvideox-1.5-5b", "opensora-1.0-16x256x256",
+          "opensora-1.2"};
 }
 
 std::vector<int> rank_counts() {
