@@ -3,8 +3,8 @@
 #include <optional>
 
 #include "base/stop.hpp"
-#include "job/job.hpp"
 #include "job/denoise.hpp"
+#include "job/job.hpp"
 
 namespace reelmesh::pipeline {
 

@@ -5,9 +5,9 @@
 #include <functional>
 #include <optional>
 
+#include "job/denoise.hpp"
 #include "job/job_plan.hpp"
 #include "models/t5/t5.hpp"
-#include "job/denoise.hpp"
 #include "pipeline/failures.hpp"
 #include "pipeline/work.hpp"
 

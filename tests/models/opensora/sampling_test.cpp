@@ -1,9 +1,9 @@
 // Compares all steps of a clip with Open-Sora's own code: transformer, guidance, sampler and noise.
 #include "forecast/plan_job.hpp"
+#include "job/denoise.hpp"
 #include "layout/relayout.hpp"
 #include "models/opensora/placement.hpp"
 #include "models/opensora/reference.hpp"
-#include "job/denoise.hpp"
 #include "support/ranks.hpp"
 
 namespace reelmesh {
