@@ -6,13 +6,13 @@
 #include <iostream>
 
 #include "base/log.hpp"
-#include "base/nearest.hpp"
 #include "base/report.hpp"
 #include "base/units.hpp"
 #include "commands.hpp"
 #include "counts.hpp"
 #include "models/checkpoints/random_model.hpp"
 #include "options.hpp"
+#include "preset.hpp"
 #include "text/tokenizer.hpp"
 #include "text/train.hpp"
 #include "tokenizer_text.hpp"
@@ -21,17 +21,6 @@ namespace reelmesh::app {
 namespace {
 
 namespace fs = std::filesystem;
-
-ModelPreset find_preset(const std::string& given) {
-  const std::vector<std::string> names = preset_names();
-  for (const std::string& name : names) {
-    if (name == given) return model_preset(name);
-  }
-  std::string list;
-  for (const std::string& name : names) list += (list.empty() ? "" : ", ") + name;
-  fail(Status::usage, "unknown preset '{}'{} (presets: {})", given,
-       did_you_mean("", nearest(given, names)), list);
-}
 
 // Error(cannot_create) if the folder exists and is not empty.
 void create_empty(const fs::path& folder) {
@@ -99,7 +88,6 @@ Status make_model_command(int argc, const char* const* argv) {
   const std::int64_t ids = Tokenizer::open(tokenizer).vocabulary_size();
   expect(ids <= preset.text_encoder["vocab_size"].get<std::int64_t>(), "a tokenizer of {} ids",
          ids);
-  write_json(options.folder / "scheduler" / "scheduler_config.json", preset.scheduler, flush);
 
   Table table({"part", "tensors", "parameters", "bytes", "time"});
   PartSize all;
@@ -111,8 +99,7 @@ Status make_model_command(int argc, const char* const* argv) {
                with_separators(size.bytes), format_seconds(now() - start)});
     all = {all.tensors + size.tensors, all.parameters + size.parameters, all.bytes + size.bytes};
   }
-  // Written last: without this file, an incomplete folder is not accepted as a checkpoint.
-  write_json(options.folder / "model_index.json", preset.model_index, flush);
+  write_configs(preset, options.folder, flush);
   table.row({"all", with_separators(all.tensors), with_separators(all.parameters),
              with_separators(all.bytes), format_seconds(now() - begin)});
   std::cout << fmt::format("{}: {} with random {} weights of seed {}, tokenizer of {} ids\n\n",

@@ -1,7 +1,6 @@
 // reelmesh plan: the plan of a job or a training, on one number of ranks or on several.
 #include <boost/program_options/options_description.hpp>
 
-#include "base/log.hpp"
 #include "base/units.hpp"
 #include "commands.hpp"
 #include "forecast/describe.hpp"
@@ -47,7 +46,7 @@ std::string plan_help() {
                      help_style()) +
          "\nExamples\n"
          "  reelmesh plan --model.path models/CogVideoX-2b --ranks 6\n"
-         "  reelmesh plan --config job.cfg --ranks 32 --device-memory 16GiB\n"
+         "  reelmesh plan --preset cogvideox-5b --ranks 32 --device-memory 16GiB\n"
          "  reelmesh plan --config job.cfg --ranks 1,2,4,8 --device.machine node.cfg\n";
 }
 
@@ -156,20 +155,20 @@ void add_training(PlanPage& page, const PlannedOptions& options, const Condition
 
 Status plan_command(int argc, const char* const* argv) {
   const PlanOptions options = parse_plan(argc, argv, allocation_of_program());
-  if (log::launch_rank() != first_rank) return Status::ok;  // under mpirun, only one rank prints
-  const Job& job = options.job;
-  prepare_plan(job);
-  if (options.ranks.size() > 1 || options.deadline) require_machine(job);
-  if (options.ranks.size() > 1) return print_rank_counts(options);
-  const Conditions conditions =
-      conditions_of(options, options.deadline ? fewest_ranks(options) : options.ranks.front());
-  PlanPage page;
-  if (job.train) {
-    add_training(page, options, conditions);
-  } else {
-    page.add_clips(options, fitting_job(job, conditions), "", job.batch);
-  }
-  return page.print(options.json);
+  return plan_with(options, [&] {
+    const Job& job = options.job;
+    if (options.ranks.size() > 1 || options.deadline) require_machine(job);
+    if (options.ranks.size() > 1) return print_rank_counts(options);
+    const Conditions conditions =
+        conditions_of(options, options.deadline ? fewest_ranks(options) : options.ranks.front());
+    PlanPage page;
+    if (job.train) {
+      add_training(page, options, conditions);
+    } else {
+      page.add_clips(options, fitting_job(job, conditions), "", job.batch);
+    }
+    return page.print(options.json);
+  });
 }
 
 }  // namespace reelmesh::app

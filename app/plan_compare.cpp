@@ -1,5 +1,4 @@
 // reelmesh plan compare: the layouts of a job beside one another.
-#include "base/log.hpp"
 #include "commands.hpp"
 #include "job/machine_file.hpp"
 #include "planning.hpp"
@@ -49,10 +48,10 @@ Status print_layouts(const PlannedOptions& options) {
 
 Status compare_command(int argc, const char* const* argv) {
   const PlannedOptions options = parse_compare(argc, argv, allocation_of_program());
-  if (log::launch_rank() != first_rank) return Status::ok;  // under mpirun, only one rank prints
-  prepare_plan(options.job);
-  require_machine(options.job);
-  return print_layouts(options);
+  return plan_with(options, [&] {
+    require_machine(options.job);
+    return print_layouts(options);
+  });
 }
 
 }  // namespace reelmesh::app

@@ -47,7 +47,17 @@ std::vector<int> parse_rank_counts(const Given& given) {
   return counts;
 }
 
-constexpr std::array planned_names{"ranks", "ranks-per-node", "device-memory"};
+constexpr std::array planned_names{"ranks", "ranks-per-node", "device-memory", "preset"};
+
+// model.path becomes a folder that only this plan has.
+void set_preset(PlannedOptions& options, std::vector<Given>& of_job, const Given& preset) {
+  for (const Given& given : of_job) {
+    require(given.name != "model.path", Status::usage, "{} and {} are given, expected one of them",
+            preset.where, given.where);
+  }
+  options.preset = std::make_shared<const PresetFolder>(preset.value);
+  of_job.push_back({"model.path", options.preset->path().string(), preset.where});
+}
 
 }  // namespace
 
@@ -97,6 +107,7 @@ PlannedWords parse_planned(int argc, const char* const* argv, const Allocation& 
   if (const Given* memory = given("device-memory")) {
     of_job.push_back({"device.memory-limit", memory->value, memory->where});
   }
+  if (const Given* preset = given("preset")) set_preset(options, of_job, *preset);
   const bool needs_ranks = options.ranks.empty() && !words.own.contains(without_ranks);
   if (needs_ranks && allocation.ranks) {
     options.ranks = {*allocation.ranks};
@@ -113,6 +124,8 @@ PlannedWords parse_planned(int argc, const char* const* argv, const Allocation& 
   if (!draft.job.train && !has_clips) draft.texts.emplace_back();
   draft.job.train ? add_sampled_clips(draft.job) : add_clips(draft);
   options.job = std::move(draft.job);
+  options.job.model.without_weights = true;
+  if (options.preset) options.given.back() = {"model.path", PresetFolder::instead, ""};
   if (const MachineTimes* const machine = options.job.machine.get()) {
     if (machine->on_gpu && options.job.backend == Backend::automatic) {
       options.job.backend = Backend::cuda;
@@ -133,6 +146,7 @@ void require_one_count(const PlannedOptions& options, const std::string& command
 std::vector<HelpLine> planned_help() {
   return {{"--ranks N", "ranks of the job, 1 to 65536 [default: those of Slurm or mpirun]"},
           {"--ranks-per-node M", "ranks of a node [default: all ranks on one node]"},
+          {"--preset NAME", "a preset of make-model instead of model.path: no weights are needed"},
           {"--device-memory SIZES", "the same as --device.memory-limit"},
           {"--json", "print JSON"},
           {"--config FILE", "job file"},

@@ -3,6 +3,7 @@
 // (plan_*.cpp).
 #include <filesystem>
 #include <map>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -13,20 +14,23 @@
 #include "given.hpp"
 #include "help.hpp"
 #include "job/job.hpp"
+#include "preset.hpp"
 
 namespace reelmesh::app {
 
 /// The options of `run`, with output.path and prompts optional. With an option that only `train`
 /// has, those of `train` instead, with data.path and output.path optional. --device-memory is
-/// another name of device.memory-limit.
+/// another name of device.memory-limit. The model may be a preset of make-model, or without
+/// weights.
 struct PlannedOptions {
   Job job;
   std::vector<int> ranks;             ///< of the job; several: they are compared
   std::optional<int> ranks_per_node;  ///< default: all on one node
   bool json = false;
   std::int64_t node_bytes = 0;  ///< host memory of a node of the allocation; 0: unknown
-  std::vector<Given> given;     ///< the options of the job on the command line
+  std::vector<Given> given;     ///< the options of the job on the command line, for its submission
   Allocation allocation;
+  std::shared_ptr<const PresetFolder> preset;  ///< null: model.path is given
 };
 
 struct PlanOptions : PlannedOptions {

@@ -1,5 +1,4 @@
 // reelmesh plan simulate: a job played event by event with predicted times.
-#include "base/log.hpp"
 #include "base/units.hpp"
 #include "commands.hpp"
 #include "forecast/describe.hpp"
@@ -58,26 +57,40 @@ std::string describe_simulation(const Simulation& simulation, double undisturbed
                      format_seconds(simulation.seconds), failures, (folder / "job.h5").string());
 }
 
+// The job as it is written, in which a preset's folder would name nothing.
+Job recorded(const PlannedOptions& options) {
+  Job job = options.job;
+  if (!options.preset) return job;
+  job.model.root = PresetFolder::instead;
+  for (auto* list : {&job.options, &job.source.given}) {
+    for (auto& [name, value] : *list) {
+      if (name == "model.path") value = PresetFolder::instead;
+    }
+  }
+  return job;
+}
+
 }  // namespace
 
 Status simulate_command(int argc, const char* const* argv) {
   const SimulateOptions options = parse_simulate(argc, argv, allocation_of_program());
-  if (log::launch_rank() != first_rank) return Status::ok;  // under mpirun, only one rank prints
-  const Job& job = options.job;
-  prepare_plan(job);
-  require_machine(job);
-  require_new(options.folder);
-  const JobPlan planned = fitting_job(job, conditions_of(options, options.ranks.front()));
-  PlanPage page;
-  page.add_clips(options, planned, "", job.batch);
-  constexpr std::int64_t max_spans = 1'000'000;
-  const auto batches = form_batches(planned.clips, planned.kinds, job.batch);
-  const Simulation simulation = simulate(planned, planned, batches, options.failures, max_spans);
-  const double undisturbed = simulate(planned, planned, batches).seconds;
-  write_simulation(options.folder, simulation, job, planned, program_info(), page.described);
-  page.described["simulated"] = describe(simulation, undisturbed);
-  page.text += describe_simulation(simulation, undisturbed, options.folder);
-  return page.print(options.json);
+  return plan_with(options, [&] {
+    const Job& job = options.job;
+    require_machine(job);
+    require_new(options.folder);
+    const JobPlan planned = fitting_job(job, conditions_of(options, options.ranks.front()));
+    PlanPage page;
+    page.add_clips(options, planned, "", job.batch);
+    constexpr std::int64_t max_spans = 1'000'000;
+    const auto batches = form_batches(planned.clips, planned.kinds, job.batch);
+    const Simulation simulation = simulate(planned, planned, batches, options.failures, max_spans);
+    const double undisturbed = simulate(planned, planned, batches).seconds;
+    write_simulation(options.folder, simulation, recorded(options), planned, program_info(),
+                     page.described);
+    page.described["simulated"] = describe(simulation, undisturbed);
+    page.text += describe_simulation(simulation, undisturbed, options.folder);
+    return page.print(options.json);
+  });
 }
 
 }  // namespace reelmesh::app

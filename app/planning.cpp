@@ -23,6 +23,18 @@ void warn_of_time_limit(const Allocation& allocation, const Prediction& predicti
                format_seconds(std::max(0.0, *allocation.seconds_left)));
 }
 
+void warn_without_weights(const Job& job) {
+  std::vector<std::string> missing;
+  for (const ModelPart part : model_parts) {
+    if (!job.model.has_weights(part)) missing.push_back(job.model.folder(part).string());
+  }
+  if (missing.empty()) return;
+  log::warning(
+      "no weights in {}: planned from the configs, with files in {} (numerics.dtype){}",
+      fmt::join(missing, ", "), name_of(job.dtype),
+      job.model.has_tokenizer() ? "" : "; without a tokenizer, texts count as the longest");
+}
+
 }  // namespace
 
 Allocation allocation_of_program() {
@@ -35,6 +47,18 @@ void prepare_plan(const Job& job) {
   check_model(job);
 }
 
+Status plan_with(const PlannedOptions& options, const std::function<Status()>& work) {
+  if (log::launch_rank() != first_rank) return Status::ok;
+  try {
+    prepare_plan(options.job);
+    if (!options.preset) warn_without_weights(options.job);
+    return work();
+  } catch (const Error& error) {
+    if (!options.preset) throw;
+    fail(error.status(), "{}", options.preset->named(error.what()));
+  }
+}
+
 Conditions conditions_of(const PlannedOptions& options, int ranks) {
   const Job& job = options.job;
   const int of_node = options.ranks_per_node.value_or(ranks);
@@ -44,7 +68,8 @@ Conditions conditions_of(const PlannedOptions& options, int ranks) {
       plan_conditions(job, ranks, job.threads.value_or(1), std::move(node_of),
                       ops::compute_dtype(job.dtype), job.backend == Backend::cuda);
   if (!conditions.on_gpu) conditions.node_bytes = options.node_bytes;
-  if (job.machine != nullptr) conditions.on_disk = bytes_on_disk(*Family::open(job.model));
+  if (job.machine != nullptr)
+    conditions.on_disk = bytes_on_disk(*Family::open(job.model), job.dtype);
   return conditions;
 }
 

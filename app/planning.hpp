@@ -1,6 +1,7 @@
 #pragma once
 // What the commands that plan a job do alike.
 #include <filesystem>
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -18,6 +19,9 @@ constexpr bool ascii_only = true;  // of JSON: names may have characters that ch
 Allocation allocation_of_program();
 /// Chooses the products of the job, and checks its model.
 void prepare_plan(const Job& job);
+/// Does the work of a command that plans a job, whose model it prepares; warns if there are no
+/// weights. Under mpirun only on one rank, which prints.
+Status plan_with(const PlannedOptions& options, const std::function<Status()>& work);
 Conditions conditions_of(const PlannedOptions& options, int ranks);
 /// The plan of a job that makes clips. Error(unavailable) if it does not fit.
 JobPlan fitting_job(const Job& job, const Conditions& conditions);

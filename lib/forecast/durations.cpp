@@ -1,6 +1,7 @@
 #include "forecast/durations.hpp"
 
 #include "base/file.hpp"
+#include "models/checkpoints/parts.hpp"
 #include "plan/step_time.hpp"
 
 namespace reelmesh {
@@ -19,16 +20,23 @@ double longest(const ClipPlan& size, Elapsed ClipPlan::OfRank::*time) {
 
 }  // namespace
 
-PartBytes bytes_on_disk(const Family& family) {
-  PartBytes bytes{};
+PartBytes bytes_on_disk(const Family& family, DType of_missing) {
+  PartBytes all{};
   for (const ModelPart part : model_parts) {
+    std::int64_t& bytes = all[static_cast<std::size_t>(part)];
+    if (!family.paths().has_weights(part)) {
+      const Config config = Config::read(family.paths().folder(part) / "config.json");
+      for (const auto& [name, shape] : expected_tensors(part, config)) {
+        bytes += numel(shape) * size_of(of_missing);
+      }
+      continue;
+    }
     const Checkpoint weights = family.open(part);
     for (const auto& [path, file] : weights.files()) {
-      bytes[static_cast<std::size_t>(part)] +=
-          static_cast<std::int64_t>(std::filesystem::file_size(path)) - cached_bytes(path);
+      bytes += static_cast<std::int64_t>(std::filesystem::file_size(path)) - cached_bytes(path);
     }
   }
-  return bytes;
+  return all;
 }
 
 double Durations::load(const LoadedWeights& weights, int rank) const {

@@ -20,8 +20,9 @@ inline constexpr LoadedWeights decode{&RankMemory::decode, &MemoryPlan::decode, 
 inline constexpr std::array all{text, encode, denoise, decode};
 }  // namespace loaded
 
-/// Bytes of the weight files of each part that the system does not have in memory now.
-PartBytes bytes_on_disk(const Family& family);
+/// Bytes of the weight files of each part that the system does not have in memory now; where there
+/// are none (ModelPaths::has_weights), of files with weights of this type.
+PartBytes bytes_on_disk(const Family& family, DType of_missing);
 
 /// Seconds. Without a machine, a step takes its estimated cost in FLOPs (StepCost::total), and
 /// everything else takes no time. Sizes are indices of plan.sizes; plan: that of the job, or its

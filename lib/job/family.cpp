@@ -128,6 +128,7 @@ Family::Open Family::find(const std::filesystem::path& model_index) {
 }
 
 Tokenizer Family::open_tokenizer() const {
+  if (!paths().has_tokenizer()) return Tokenizer::without_vocabulary(text_encoder().vocab_size);
   Tokenizer tokenizer = Tokenizer::open(paths());
   require(tokenizer.vocabulary_size() <= text_encoder().vocab_size, Status::data,
           "{}: found {} ids, expected at most {}, the rows of the embedding in {}",
@@ -167,7 +168,9 @@ void Family::check_weights(bool encodes_video) const {
             left_out);
     log::warning("{}", left_out);
   }
-  const auto check = [&](ModelPart part, const auto& make) { open(part).check(asked_by(make)); };
+  const auto check = [&](ModelPart part, const auto& make) {
+    if (paths().has_weights(part)) open(part).check(asked_by(make));
+  };
   check(ModelPart::text_encoder, [&](const Checkpoint& weights) {
     T5Layers(weights, text_encoder(), T5Part::whole(text_encoder()), DType::float32);
   });

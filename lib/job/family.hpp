@@ -62,12 +62,14 @@ class Family {
   virtual Checkpoint open(ModelPart part) const { return paths().open(part); }
   /// Checks, by the headers of all weight files, that every tensor which the parts ask for exists
   /// in its expected shape; those of the encoder if the model takes images, or with
-  /// `encodes_video`. Error(data), and errors as Checkpoint::open.
+  /// `encodes_video`; nothing of parts that have no weights (ModelPaths::has_weights). Error(data),
+  /// and errors as Checkpoint::open.
   void check_weights(bool encodes_video) const;
   /// What of the model's folder has no effect, for warnings. Errors as check_weights.
   virtual std::vector<std::string> unused_contents() const { return {}; }
   virtual const T5Config& text_encoder() const = 0;
-  /// Error(data) if it has more ids than the text encoder's embedding has rows.
+  /// Error(data) if it has more ids than the text encoder's embedding has rows. For a plan without
+  /// a tokenizer, one without vocabulary.
   Tokenizer open_tokenizer() const;
   /// How many frames the model makes where `frames` are asked for.
   virtual std::int64_t made_frames(std::int64_t frames) const { return frames; }

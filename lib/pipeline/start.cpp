@@ -47,7 +47,8 @@ Conditions agree_on_conditions(const Job& job, const comm::Group& world, const D
   }
   if (job.machine != nullptr) {
     PartBytes bytes{};
-    comm::run_on_first_rank(world, [&] { bytes = bytes_on_disk(*Family::open(job.model)); });
+    comm::run_on_first_rank(world,
+                            [&] { bytes = bytes_on_disk(*Family::open(job.model), job.dtype); });
     conditions.on_disk = comm::broadcast_value(world, bytes, 0);
   }
   if (job.measure_speeds) {

@@ -14,8 +14,10 @@ constexpr std::int32_t end_of_text = 1;
 
 }  // namespace
 
-Tokenizer::Tokenizer(std::shared_ptr<const Vocabulary> vocabulary)
-    : vocabulary_(std::move(vocabulary)) {}
+Tokenizer::Tokenizer(std::shared_ptr<const Vocabulary> vocabulary, std::int64_t ids)
+    : vocabulary_(std::move(vocabulary)), ids_(ids) {}
+
+Tokenizer Tokenizer::without_vocabulary(std::int64_t ids) { return {nullptr, ids}; }
 
 Tokenizer Tokenizer::open(const std::filesystem::path& folder, const std::string& class_name) {
   const std::filesystem::path file = tokenizer_file(folder, class_name);
@@ -24,17 +26,21 @@ Tokenizer Tokenizer::open(const std::filesystem::path& folder, const std::string
           "{}: found neither spiece.model nor tokenizer.json, expected one of them "
           "(model.tokenizer gives another folder)",
           folder.string());
+  std::shared_ptr<const Vocabulary> vocabulary;
   if (file.filename() == "tokenizer.json") {
-    return Tokenizer(std::make_shared<TokenizerJson>(file));
+    vocabulary = std::make_shared<TokenizerJson>(file);
+  } else {
+    vocabulary = std::make_shared<SentencepieceVocabulary>(file);
   }
-  return Tokenizer(std::make_shared<SentencepieceVocabulary>(file));
+  const std::int64_t ids = vocabulary->size();
+  return {std::move(vocabulary), ids};
 }
 
 Tokenizer Tokenizer::open(const ModelPaths& paths) {
   return open(paths.tokenizer, reelmesh::class_in_index(paths, "tokenizer"));
 }
 
-std::int64_t Tokenizer::vocabulary_size() const { return vocabulary_->size(); }
+std::int64_t Tokenizer::vocabulary_size() const { return ids_; }
 
 Encoded Tokenizer::accept(std::vector<std::int32_t> ids, std::int64_t max_length,
                           const std::string& where) const {
@@ -60,6 +66,9 @@ Encoded Tokenizer::accept(std::vector<std::int32_t> ids, std::int64_t max_length
 Encoded Tokenizer::encode(std::string_view text, std::int64_t max_length) const {
   expect(max_length >= 1, "{} token ids, expected at least 1", max_length);
   const auto length = static_cast<std::size_t>(max_length);
+  if (vocabulary_ == nullptr) {
+    return {std::vector<std::int32_t>(length, end_of_text), max_length, ""};
+  }
   const auto close = [&](std::vector<std::int32_t>& ids) {
     if (ids.empty() || ids.back() != end_of_text || vocabulary_->ends_twice()) {
       ids.push_back(end_of_text);

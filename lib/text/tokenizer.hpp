@@ -29,6 +29,9 @@ class Tokenizer {
   /// The same for the tokenizer of a model, whose class model_index.json names.
   static Tokenizer open(const ModelPaths& paths);
 
+  /// One that knows no words, of so many ids, for plans: each text has the most tokens.
+  static Tokenizer without_vocabulary(std::int64_t ids);
+
   /// Accepts any bytes; those that are not UTF-8 become <unk>. `max_length` ≥ 1 includes </s>.
   Encoded encode(std::string_view text, std::int64_t max_length) const;
 
@@ -43,9 +46,10 @@ class Tokenizer {
   std::int64_t vocabulary_size() const;
 
  private:
-  explicit Tokenizer(std::shared_ptr<const Vocabulary> vocabulary);
+  Tokenizer(std::shared_ptr<const Vocabulary> vocabulary, std::int64_t ids);
 
-  std::shared_ptr<const Vocabulary> vocabulary_;
+  std::shared_ptr<const Vocabulary> vocabulary_;  // null: without
+  std::int64_t ids_ = 0;
 };
 
 }  // namespace reelmesh

@@ -8,6 +8,7 @@
 #include "base/trace.hpp"
 #include "forecast/plan_job.hpp"
 #include "job/options.hpp"
+#include "models/checkpoints/parts.hpp"
 #include "pipeline/run.hpp"
 
 namespace reelmesh::train {
@@ -80,6 +81,7 @@ Job sampling_job(const Job& job, const Samples& samples, std::int64_t step,
   }
   Job clips = std::move(draft.job);
   clips.model.complete();
+  clips.model.without_weights = job.model.without_weights;
   clips.source.command = job.source.command;
   clips.clips = job.clips;
   if (!job.clips.empty()) return clips;
@@ -104,12 +106,12 @@ JobPlan plan_sampling(const Job& clips, const Conditions& conditions, Inputs inp
   LoraMemory later;
   if (settings.method == TrainMethod::lora) {
     const LoraShape lora = lora_shape(settings).value();
-    const Checkpoint weights = Family::open(clips.model)->open(ModelPart::transformer);
-    for (const auto& [name, tensor] : weights.tensors()) {
+    const Config config = Config::read(clips.model.transformer / "config.json");
+    for (const auto& [name, shape] : expected_tensors(ModelPart::transformer, config)) {
       constexpr std::string_view end = ".weight";
-      if (!name.ends_with(end) || tensor.shape.size() != 2) continue;
+      if (!name.ends_with(end) || shape.size() != 2) continue;
       const std::optional<LoraTarget> target =
-          lora.target(name.substr(0, name.size() - end.size()), tensor.shape[1], tensor.shape[0]);
+          lora.target(name.substr(0, name.size() - end.size()), shape[1], shape[0]);
       if (!target) continue;
       const LoraMemory own = lora_memory(target->in, target->rank);
       if (own.shared >= later.shared) later = own;

@@ -7,6 +7,7 @@
 #include "base/error.hpp"
 #include "weights/checkpoint.hpp"
 #include "weights/json.hpp"
+#include "weights/tokenizer_file.hpp"
 
 namespace reelmesh {
 namespace {
@@ -195,11 +196,12 @@ void ModelPaths::check() const {
   need(transformer, "model.transformer");
   need(vae, "model.vae");
   need(text_encoder, "model.text-encoder");
-  need(tokenizer, "model.tokenizer");
+  if (!without_weights) need(tokenizer, "model.tokenizer");
   need(scheduler, "model.scheduler");
   if (!variant.empty()) {
     const bool any = std::ranges::any_of(model_parts, [&](ModelPart part) {
-      return !weight_files(folder(part), weights_stem(part), variant).path.empty();
+      return !has_weights(part) ||
+             !weight_files(folder(part), weights_stem(part), variant).path.empty();
     });
     require(any, Status::no_input,
             "model.variant: found '{}', but no part of {} has such files, expected "
@@ -215,6 +217,21 @@ void ModelPaths::check() const {
 
 const fs::path& ModelPaths::folder(ModelPart part) const {
   return part == ModelPart::transformer ? transformer : part == ModelPart::vae ? vae : text_encoder;
+}
+
+bool ModelPaths::has_weights(ModelPart part) const {
+  if (!without_weights) return true;
+  std::error_code error;
+  for (fs::directory_iterator it(folder(part), error), end; !error && it != end;
+       it.increment(error)) {
+    if (it->path().extension() == ".safetensors") return true;
+  }
+  return false;
+}
+
+bool ModelPaths::has_tokenizer() const {
+  std::error_code error;
+  return !without_weights || fs::exists(tokenizer_file(*this), error);
 }
 
 std::string class_in_index(const ModelPaths& paths, const std::string& part) {

@@ -33,6 +33,8 @@ struct ModelPaths {
   std::string variant;          ///< of the weight files, as Checkpoint::open; empty: none
   std::vector<LoraFile> loras;  ///< of the transformer; their changes add up
   bool strict_loras = false;    ///< those with modules that are not used are refused
+  /// For a plan: parts may have no weight files, and there may be no tokenizer.
+  bool without_weights = false;
 
   /// Sets the folders of parts that are empty to root/<part>. Folders of the cache of the Hugging
   /// Face hub (models--ORG--NAME) become those of their snapshot, and so does ORG/NAME if there is
@@ -52,6 +54,10 @@ struct ModelPaths {
   void check_links() const;
 
   const std::filesystem::path& folder(ModelPart part) const;
+  /// Whether the weights of a part can be expected: always, unless there may be none and its folder
+  /// has no safetensors file (an index alone is no weights: it is among all *.json of a model).
+  bool has_weights(ModelPart part) const;
+  bool has_tokenizer() const;  ///< likewise
 
   /// For people: "models/x with LoRA ink.safetensors (scale 0.8), orbit.safetensors".
   std::string described() const;

@@ -77,9 +77,23 @@ TEST(PlanOptions, TakesThoseOfRunAndItsOwn) {
       },
       "given twice");
   for (const char* option : {"--ranks N", "--ranks-per-node M", "--device-memory SIZES", "--json",
-                             "--deadline TIME", "plan compare"}) {
+                             "--deadline TIME", "--preset NAME", "plan compare"}) {
     EXPECT_THAT(plan_help(), HasSubstr(option));
   }
+}
+
+TEST(PlanOptions, APresetIsAModelWithoutWeights) {
+  std::filesystem::path folder;
+  {
+    const std::vector<const char*> words{"plan", "--preset", "tiny-cogvideox", "--ranks", "2"};
+    const PlanOptions options = parse_plan(static_cast<int>(words.size()), words.data());
+    folder = options.job.model.root;
+    EXPECT_TRUE(options.job.model.without_weights);
+    EXPECT_TRUE(std::filesystem::exists(folder / "vae" / "config.json"));
+    EXPECT_EQ(options.given.back().value, PresetFolder::instead);
+    EXPECT_EQ(options.preset->named(folder.string() + "/vae: wrong"), "tiny-cogvideox/vae: wrong");
+  }
+  EXPECT_FALSE(std::filesystem::exists(folder)) << "ends with the options";
 }
 
 TEST(PlanOptions, CalibrationTakesOnlyThoseOfTheDevice) {

@@ -107,11 +107,11 @@ TEST_F(Program, HasNoOptionOfALauncher) {
   for (const char* allowed : {"help", "version", "deadline"}) theirs.erase(allowed);
   EXPECT_TRUE(theirs.contains("tune"));
   std::set<std::string> ours = long_options(shell(program + " --help").text);
-  for (const char* name : {"run", "train", "plan", "inspect", "make-model"}) {
+  for (const char* name : {"run", "train", "plan", "plan simulate", "inspect", "make-model"}) {
     const std::string help = shell(program + " " + name + " --help").text;
     ours.merge(long_options(help.substr(0, help.find("\nExample"))));  // these have launchers
   }
-  for (const char* name : {"config", "from", "max-time", "ranks", "simulate", "layers"}) {
+  for (const char* name : {"config", "from", "max-time", "ranks", "preset", "mtbf", "layers"}) {
     EXPECT_TRUE(ours.contains(name)) << name;
   }
   for (const std::string& name : ours) EXPECT_FALSE(theirs.contains(name)) << name;

@@ -3,6 +3,7 @@ predicted times."""
 
 import json
 import pathlib
+import shutil
 
 import h5py
 import numpy
@@ -136,6 +137,81 @@ class PlanTest(PlanCase):
                      "device.speeds")
         self.refused(self.plan(options, "--ranks", 3, "--device-memory", "1GiB,2GiB"), UNAVAILABLE,
                      "device.memory-limit: found 2 sizes, expected 1, or 3, one for each rank")
+
+
+class WithoutWeightsTest(PlanCase):
+    MISSING = "no weights in {0}/transformer, {0}/vae, {0}/text_encoder: planned from the configs"
+
+    def setUp(self):
+        super().setUp()
+        self.model = self.folder / "model"
+        (self.folder / "temporary").mkdir()
+
+    def make_model(self, preset):
+        outcome = execute([PROGRAM, "make-model", preset, self.model])
+        self.assertEqual(outcome.status, 0, outcome)
+
+    def of_preset(self, preset, *own, command=()):
+        """The plan of a preset, which may not leave or name a temporary folder."""
+        temporary = self.folder / "temporary"
+        outcome = execute([PROGRAM, "plan", *command, "--preset", preset, *map(str, own)],
+                          {"TMPDIR": temporary})
+        self.assertNotIn(str(temporary), outcome.output + outcome.errors)
+        self.assertEqual(list(temporary.iterdir()), [])
+        return outcome
+
+    def test_a_preset_is_planned_as_the_model_that_is_made_of_it(self):
+        for preset in ("tiny-cogvideox", "tiny-cogvideox-1.5"):
+            with self.subTest(preset=preset):
+                shutil.rmtree(self.model, ignore_errors=True)
+                self.make_model(preset)
+                outcome = self.of_preset(preset, "--ranks", 3, "--json")
+                self.assertEqual((outcome.status, outcome.errors), (0, ""), outcome)
+                found = json.loads(outcome.output)
+                self.assertIn("MODEL=/path/to/MODEL OUTPUT=", found["sbatch"])
+                found["sbatch"] = found["sbatch"].replace("/path/to/MODEL", str(self.model))
+                self.assertEqual(found, self.planned({"model.path": self.model}, "--ranks", 3))
+
+    def test_texts_count_as_the_longest_without_a_tokenizer(self):
+        outcome = self.of_preset("tiny-stdit", "--ranks", 1, "--json", "--prompt.text", "one")
+        tokens = json.loads(outcome.output)["by_rank"][0]["text_tokens"]
+        self.assertEqual(tokens["extent"], [32])
+
+    def test_compares_and_simulates_a_preset(self):
+        own = ("--ranks", 2, "--device.machine", MACHINE)
+        self.assertEqual(self.of_preset("tiny-cogvideox", *own, command=("compare",)).status, 0)
+        out = self.folder / "out"
+        self.assertEqual(
+            self.of_preset("tiny-cogvideox", *own, command=("simulate", out)).status, 0)
+        for path in out.iterdir():
+            self.assertNotIn(str(self.folder / "temporary").encode(), path.read_bytes())
+
+    def test_a_preset_is_refused_without_its_folder(self):
+        own = ("--ranks", 2)
+        self.refused(self.of_preset("cogvideox-small", *own), USAGE, "unknown preset", "presets: ")
+        self.refused(self.of_preset("tiny-cogvideox", *own, "--model.path", self.model), USAGE,
+                     "--preset and --model.path are given, expected one of them")
+        self.refused(self.of_preset("tiny-cogvideox", *own, "--sample.cache", "teacache:0.1"),
+                     UNAVAILABLE, "without the weights of tiny-cogvideox/transformer")
+
+    def test_a_folder_of_configs_is_planned_but_not_run(self):
+        self.make_model("tiny-cogvideox")
+        options = {"model.path": self.model, "prompt.text": "one", "sample.steps": 2}
+        whole = self.planned(options, "--ranks", 2)
+        for path in self.model.rglob("*.safetensors"):
+            path.unlink()
+        shutil.rmtree(self.model / "tokenizer")
+        outcome = self.plan(options, "--ranks", 2, "--json")
+        self.assertEqual(outcome.status, 0, outcome)
+        self.assertEqual(json.loads(outcome.output), whole)
+        said = outcome.errors.splitlines()
+        self.assertEqual(len(said), 1, said)
+        self.assertIn(self.MISSING.format(self.model), said[0])
+        self.assertIn("float32", said[0])
+        self.refused(run(options | {"output.path": self.folder / "out"}), NO_INPUT, "tokenizer")
+        (self.model / "tokenizer").mkdir()
+        self.refused(run(options | {"output.path": self.folder / "out"}), NO_INPUT,
+                     "found neither")
 
 
 class TrainingTest(PlanCase):

@@ -105,6 +105,10 @@ void CogVideoX::complete(Clip& clip, const Job& job, const ClipRequest& request,
 }
 
 std::vector<double> CogVideoX::step_distances(const Clip& clip) const {
+  require(folder_.paths.has_weights(ModelPart::transformer), Status::unavailable,
+          "sample.cache: found {} for clip {}, expected none or every:N without the weights of {}: "
+          "which steps teacache leaves out depends on their values",
+          clip.cache().value().text(), clip.index(), folder_.paths.transformer.string());
   const Sampler& sampler = *clip.sampling.sampler;
   std::vector<std::int64_t> timesteps;
   for (int i = 0; i < sampler.calls(); ++i) {

@@ -135,6 +135,14 @@ void write_random_part(const ModelPreset& preset, ModelPart part, DType dtype, s
   write_json(folder / "config.json", preset_config(preset, part), flush);
 }
 
+void write_configs(const ModelPreset& preset, const std::filesystem::path& model, Flush flush) {
+  for (const ModelPart part : model_parts) {
+    write_json(model / part_folder(part) / "config.json", preset_config(preset, part), flush);
+  }
+  write_json(model / "scheduler" / "scheduler_config.json", preset.scheduler, flush);
+  write_json(model / "model_index.json", preset.model_index, flush);
+}
+
 void write_json(const std::filesystem::path& file, const nlohmann::json& value, Flush flush) {
   std::error_code error;
   std::filesystem::create_directories(file.parent_path(), error);

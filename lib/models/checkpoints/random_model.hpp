@@ -22,6 +22,10 @@ PartSize part_size(const ModelPreset& preset, ModelPart part, DType dtype);
 void write_random_part(const ModelPreset& preset, ModelPart part, DType dtype, std::uint64_t seed,
                        const std::filesystem::path& model, Flush flush = Flush::yes);
 
+/// Writes all configs of a preset to the folder `model`, model_index.json last: without it, an
+/// incomplete folder is not accepted as a checkpoint. Errors as write_json.
+void write_configs(const ModelPreset& preset, const std::filesystem::path& model, Flush flush);
+
 /// Writes a JSON file, indented as by diffusers and transformers; it appears only when complete.
 /// Creates the folder; throws Error(cannot_create) if that fails.
 void write_json(const std::filesystem::path& file, const nlohmann::json& value,

@@ -35,6 +35,7 @@ void add_unused_contents(std::vector<std::string>& found, const ModelPaths& path
         "{}: quantization_config is not followed: the weights are used in the types that they have",
         config.file().string()));
   }
+  if (!paths.has_weights(part)) return;
   const Checkpoint checkpoint = paths.open(part);
   std::vector<std::string> unread = checkpoint.compare(expected_tensors(part, config)).unexpected;
   std::erase_if(unread, [&](const std::string& name) { return is_known_unread(part, name); });
