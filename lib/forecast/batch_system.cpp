@@ -36,10 +36,13 @@ std::string shell_word(const std::string& text) {
   constexpr std::string_view plain =
       "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_./:=,@%+-";
   if (!text.empty() && text.find_first_not_of(plain) == text.npos) return text;
-  std::string quoted = "'";
+  const bool has_lines = text.find('\n') != text.npos;
+  std::string quoted = has_lines ? "$'" : "'";
   for (const char c : text) {
     if (c == '\'') {
-      quoted += "'\\''";
+      quoted += has_lines ? "\\'" : "'\\''";
+    } else if (has_lines && (c == '\n' || c == '\\')) {
+      quoted += c == '\n' ? "\\n" : "\\\\";
     } else {
       quoted += c;
     }
@@ -55,17 +58,6 @@ const char* variable_of(std::string_view option) {
   if (option == "output.if-exists") return "IF_EXISTS";
   if (option == "data.path") return "DATA";
   return nullptr;
-}
-
-// The value of an option; a path without the folder that it is relative to.
-std::string absolute_path(const Job& job, const Given& option) {
-  if (option.name == "config" || option.name == "from") return fs::absolute(option.value).string();
-  if (option.name == "device.machine" && job.machine != nullptr) {  // which may be given by name
-    return fs::absolute(job.machine_file).string();
-  }
-  const auto named = std::ranges::find_if(
-      job.paths, [&](const GivenPath& path) { return path.option == option.where; });
-  return named == job.paths.end() ? option.value : fs::absolute(named->path).string();
 }
 
 // Host memory of a node with GPUs while weights are loaded.
@@ -157,24 +149,25 @@ Installation find_installation() {
 std::string submission(const Job& job, const JobPlan& planned,
                        const std::optional<Prediction>& prediction, const std::vector<Given>& given,
                        const Installation& installation) {
-  std::map<std::string, std::string> variables{{"CONFIG", "none"},
-                                               {"MODEL", fs::absolute(job.model.root).string()},
-                                               {"OUTPUT", fs::absolute("results").string()}};
+  std::map<std::string, std::string> variables{
+      {"CONFIG", "none"},
+      {"MODEL", job.model.root.string()},
+      {"OUTPUT", job.output.empty() ? "results" : job.output.string()}};
   if (!installation.program.empty()) variables["REELMESH"] = installation.program.string();
+  if (job.if_exists == IfExists::replace) variables["IF_EXISTS"] = "replace";
   std::vector<std::string> options;
   for (const Given& option : given) {
-    const std::string value = absolute_path(job, option);
     if (const char* variable = variable_of(option.name)) {
-      variables[variable] = value;
+      variables[variable] = option.value;
     } else {
-      options.insert(options.end(), {"--" + option.name, value});
+      options.insert(options.end(), {"--" + option.name, option.value});
     }
   }
-  std::string line;
+  std::string line = "env -C " + shell_word(fs::current_path().string());
   for (const auto& [name, value] : variables) {
-    line += fmt::format("{}={} ", name, shell_word(value));
+    line += fmt::format(" {}={}", name, shell_word(value));
   }
-  line += "sbatch" + resources(planned, prediction);
+  line += " sbatch" + resources(planned, prediction);
   const fs::path script =
       installation.scripts /
       fmt::format("{}.sbatch", planned.train ? "train" : planned.family->name());

@@ -34,16 +34,16 @@ struct Installation {
 /// Of the running program: PREFIX/share/reelmesh/jobs, or jobs/ beside its build folder.
 Installation find_installation();
 
-/// A whole command for a shell that submits what is planned: variables of the script, resources,
-/// the script and all other options. "MODEL=/models/5b OUTPUT=/results CONFIG=/jobs/a.cfg sbatch
-/// --nodes=2 --ntasks-per-node=8 --cpus-per-task=8 --gpus-per-node=8 --mem=40G --time=01:20:00
-/// /share/reelmesh/jobs/cogvideox.sbatch --prompt.file /prompts.txt".
+/// A whole command for a shell that submits what is planned from any folder: this folder, to which
+/// paths are relative, variables of the script, resources, the script and all other options.
+/// "env -C /home/me CONFIG=a.cfg MODEL=5b OUTPUT=results sbatch --nodes=2 --ntasks-per-node=8
+/// --cpus-per-task=8 --gpus-per-node=8 --mem=40G --time=01:20:00
+/// /share/reelmesh/jobs/cogvideox.sbatch --prompt.file prompts.txt".
 ///
-/// given: the options of the job on the command line; those that name paths are made absolute.
-/// Without output.path: "results" in this folder. Memory of a node: on CPUs that of the plan and a
-/// tenth more; with GPUs, while weights are loaded: the largest part's files and 2 GiB for each
-/// rank. Cores of a rank: its threads; with GPUs its share of the machine's. Time: the longest
-/// predicted and five minutes, if times are known.
+/// given: the options of the job on the command line. Without output.path: "results". Memory of a
+/// node: on CPUs that of the plan and a tenth more; with GPUs, while weights are loaded: the
+/// largest part's weights and 2 GiB for each rank. Cores of a rank: its threads; with GPUs its
+/// share of the machine's. Time: the longest predicted and five minutes, if times are known.
 std::string submission(const Job& job, const JobPlan& planned,
                        const std::optional<Prediction>& prediction, const std::vector<Given>& given,
                        const Installation& installation);

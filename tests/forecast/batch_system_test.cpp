@@ -62,15 +62,18 @@ TEST(BatchSystem, SubmitsThePlannedRanks) {
   job.sample.height = 64;
   job.sample.width = 64;
   job.sample.frames = 9;
-  job.paths = {{"--prompt.file", "/prompts.txt", PathUse::input},
-               {"--output.path", "/results", PathUse::output}};
-  std::vector<Given> given{{"prompt.file", "/prompts.txt", "--prompt.file"},
+  std::vector<Given> given{{"prompt.file", "prompts.txt", "--prompt.file"},
                            {"output.path", "/results", "--output.path"},
-                           {"prompt.negative", "it's", "--prompt.negative"}};
-  const std::string start =
-      "CONFIG=none MODEL=" + job.model.root.string() + " OUTPUT=/results sbatch --nodes=";
+                           {"model.lora", "a.safetensors:0.5", "--model.lora"},
+                           {"model.lora", "b.safetensors", "--model.lora"},
+                           {"prompt.negative", "it's", "--prompt.negative"},
+                           {"prompt.text", "two\nlines", "--prompt.text"}};
+  const std::string start = "env -C " + std::filesystem::current_path().string() +
+                            " CONFIG=none MODEL=" + job.model.root.string() +
+                            " OUTPUT=/results sbatch --nodes=";
   const std::string end =
-      R"( /share/jobs/cogvideox.sbatch --prompt.file /prompts.txt --prompt.negative 'it'\''s')";
+      " /share/jobs/cogvideox.sbatch --prompt.file prompts.txt --model.lora a.safetensors:0.5"
+      " --model.lora b.safetensors --prompt.negative 'it'\\''s' --prompt.text $'two\\nlines'";
   const auto line = [&](std::vector<int> nodes, bool on_gpu,
                         const std::optional<Prediction>& prediction) {
     const auto ranks = static_cast<int>(nodes.size());
