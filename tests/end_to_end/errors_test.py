@@ -117,7 +117,7 @@ class PlanTest(Refusal):
 
     def test_more_memory_than_the_host_has_on_two_ranks(self):
         self.check_refused(
-            self.options(sample__height=16384, sample__width=16384, sample__frames=9985),
+            self.options(sample__height=16384, sample__width=16384, sample__frames=9),
             UNAVAILABLE, "2 ranks need", "together, the host has", ranks=(2,))
 
 
