@@ -72,6 +72,17 @@ Plan plan_clips(const ParallelRequest& request, const Workload& workload,
   return make_plan(workload, machine, request, file);
 }
 
+std::optional<Plan> fitting_plan(const ParallelRequest& request, const Workload& workload,
+                                 const Conditions& conditions) {
+  try {
+    Plan plan = plan_clips(request, workload, conditions);
+    if (fits(plan, conditions)) return plan;
+  } catch (const Error& error) {
+    if (error.status() != Status::unavailable) throw;
+  }
+  return std::nullopt;
+}
+
 Choice::Choice(const Job& job, const JobPlan& planned, const Workload& workload,
                Conditions conditions, const std::vector<BatchOutline>& batches)
     : job_(job),
@@ -80,25 +91,23 @@ Choice::Choice(const Job& job, const JobPlan& planned, const Workload& workload,
       conditions_(std::move(conditions)),
       batches_(batches) {}
 
-// The layout of a request, unless these ranks cannot form its groups or it does not fit.
+// The layout of a request, if it is possible and fits.
 void Choice::add(const ParallelRequest& request) {
-  Candidate made{.request = request};
-  try {
-    made.layout.plan = plan_clips(request, workload_, conditions_);
-  } catch (const Error& error) {
-    if (error.status() != Status::unavailable) throw;
-    return;
-  }
-  if (!fits(made.layout.plan, conditions_)) return;
+  std::optional<Plan> plan = fitting_plan(request, workload_, conditions_);
+  if (!plan) return;
+  Candidate made{.request = request, .layout = {.plan = std::move(*plan)}};
   const Simulation played = simulate(planned_, made.layout, batches_);
   made.seconds = played.seconds;
   made.load = played.load;
   found_.push_back(std::move(made));
 }
 
-// Whether text and decoding are asked to have ranks of their own.
-bool Choice::is_split() const {
-  return assign_roles(job_.parallel, conditions_.machine.ranks).mode == Mode::split;
+// The same with the weights of the transformer elsewhere.
+void Choice::add_with_weights_elsewhere(ParallelRequest request) {
+  for (const WeightsChoice choice : {WeightsChoice::sharded, WeightsChoice::host}) {
+    request.weights = choice;
+    add(request);
+  }
 }
 
 void Choice::add_phased() {
@@ -172,12 +181,8 @@ void Choice::add_weights() {
   if (job_.parallel.weights != WeightsChoice::automatic || found_.empty()) return;
   const std::size_t count = found_.size();
   for (std::size_t i = 0; i < count; ++i) {
-    for (const WeightsChoice choice : {WeightsChoice::sharded, WeightsChoice::host}) {
-      if (found_[i].seconds - found_[i].load >= found_[fastest()].seconds) continue;
-      ParallelRequest request = found_[i].request;
-      request.weights = choice;
-      add(request);
-    }
+    if (found_[i].seconds - found_[i].load >= found_[fastest()].seconds) continue;
+    add_with_weights_elsewhere(found_[i].request);
   }
 }
 
@@ -251,15 +256,20 @@ std::size_t Choice::fastest() const {
 
 void Choice::search() {
   if (!found_.empty()) return;
-  const bool open = job_.parallel.mode == Mode::automatic && timed() && !is_split() &&
-                    conditions_.machine.ranks >= 3 && conditions_.machine.ranks <= many_ranks &&
-                    !has_many_sizes();
-  if (!is_split()) add_phased();
-  if (is_split()) add(job_.parallel);  // with as many text and decoding ranks as fit
-  if (is_split() && !timed() && !found_.empty()) {
+  const int ranks = conditions_.machine.ranks;
+  // Whether text and decoding are asked to have ranks of their own, and whether they may.
+  const bool split = assign_roles(job_.parallel, ranks).mode == Mode::split;
+  const bool open = job_.parallel.mode == Mode::automatic && timed() && !split && ranks >= 3 &&
+                    ranks <= many_ranks && !has_many_sizes();
+  if (split) {
+    add(job_.parallel);  // with as many text and decoding ranks as fit
+  } else {
+    add_phased();
+  }
+  if (split && !timed() && !found_.empty()) {
     const Roles roles = found_.front().layout.plan.roles;
     add_split(roles.text.count, roles.decode.front().count);
-  } else if (is_split() || open) {
+  } else if (split || open) {
     add_split();
   }
   if (timed()) add_weights();
@@ -309,11 +319,7 @@ std::vector<Candidate> Choice::all() {
     const Candidate of = found_[i];
     for (const ParallelRequest& request : other_meshes(of)) add(request);
     if (job_.parallel.weights != WeightsChoice::automatic || of.layout.tail) continue;
-    for (const WeightsChoice choice : {WeightsChoice::sharded, WeightsChoice::host}) {
-      ParallelRequest request = of.request;
-      request.weights = choice;
-      add(request);
-    }
+    add_with_weights_elsewhere(of.request);
   }
   std::ranges::stable_sort(found_, {}, &Candidate::seconds);
   some.insert(some.end(), std::make_move_iterator(found_.begin()),

@@ -42,13 +42,13 @@ class Choice {
   bool has_many_sizes() const { return workload_.sizes.size() > few_sizes; }
   bool timed() const { return conditions_.machine.times != nullptr; }
   void search();
-  bool is_split() const;
   void add_phased();
   void add_split();
   void add_split(int text, int decode);
   void add_weights();
   void add_tails();
   void add(const ParallelRequest& request);
+  void add_with_weights_elsewhere(ParallelRequest request);
   std::vector<ParallelRequest> other_meshes(const Candidate& of) const;
   double least_seconds_of_steps(int ranks) const;
   bool is_faster(const Candidate& one, const Candidate& other) const;
@@ -68,5 +68,9 @@ bool fits(const Plan& plan, const Conditions& conditions);
 /// The plan of a request. Errors as make_plan.
 Plan plan_clips(const ParallelRequest& request, const Workload& workload,
                 const Conditions& conditions);
+
+/// The same; none if these ranks cannot form the requested groups, or it does not fit.
+std::optional<Plan> fitting_plan(const ParallelRequest& request, const Workload& workload,
+                                 const Conditions& conditions);
 
 }  // namespace reelmesh

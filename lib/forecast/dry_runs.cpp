@@ -433,47 +433,47 @@ std::int64_t DryRuns::sent_weights(const RankWeights& shares, int rank, int rank
   return entry->second;
 }
 
-// The part is loaded anew, since what a run leaves may change the holes of the next.
-StageCost DryRuns::run_decoder(const Batch& batch, const DecodeLayout& layout, int rank) {
-  Part<const Decoder> decoder(precision_, times_.others,
-                              [&] { return family_.decoder(shapes(), precision_.tensors); });
-  Ledger& ledger = decoder.ledger;
+// A part is loaded anew for each run, since what a run leaves may change the holes of the next.
+template <class Model, class Make, class Use>
+StageCost DryRuns::run_part(const std::shared_ptr<const TimeModel>& times, const Make& make,
+                            const Use& use) const {
+  Part<const Model> part(precision_, times, make);
+  Ledger& ledger = part.ledger;
   const DryRun run(ledger);
   ledger.release();
   const Elapsed before = ledger.elapsed();
-  const Layout cut = layout.latents.with_axis(1, batch.clips.front().latent_channels);
-  const comm::Group group = comm::Group::pretended(rank, cut.ranks());
-  const Tensor latents =
-      Tensor::empty(cut.box(rank).extent, DType::float32, precision_.device().host());
-  decoder.model->pixels({latents, cut, group}, layout);
-  return {
-      of_stage(decoder.weights, decoder.loading, ledger.peak() - decoder.weights, ledger.scratch()),
-      ledger.elapsed() - before};
+  use(*part.model);
+  return {of_stage(part.weights, part.loading, ledger.peak() - part.weights, ledger.scratch()),
+          ledger.elapsed() - before};
 }
 
-StageCost DryRuns::run_encoder(const Batch& batch, const DecodeLayout& layout, int rank) {
-  Part<const Encoder> encoder(precision_, times_.others,
-                              [&] { return family_.encoder(shapes(), precision_.tensors); });
-  Ledger& ledger = encoder.ledger;
-  const DryRun run(ledger);
-  ledger.release();
-  const Elapsed before = ledger.elapsed();
-  const Clip& clip = batch.clips.front();
-  const std::int64_t frames = training_ ? clip.format.size.frames : clip.input->frames;
-  const Layout cut =
-      training_ ? layout.latents : layout.latents.cropped(0, 0, clip.input->latent_frames);
-  const Layout pixels = encoded_pixels(clip, encoder.model->frames_of(cut, frames));
-  const comm::Group group = comm::Group::pretended(rank, cut.ranks());
-  const Tensor read =
-      Tensor::empty(pixels.box(rank).extent, DType::uint8, precision_.device().host());
-  if (training_) {
-    encoder.model->posterior({read, pixels, group}, cut);
-  } else {
-    encoder.model->sample({read, pixels, group}, cut, clip.input->scale, {});
-  }
-  return {
-      of_stage(encoder.weights, encoder.loading, ledger.peak() - encoder.weights, ledger.scratch()),
-      ledger.elapsed() - before};
+StageCost DryRuns::run_decoder(const Batch& batch, const DecodeLayout& layout, int rank) const {
+  const auto make = [&] { return family_.decoder(shapes(), precision_.tensors); };
+  return run_part<Decoder>(times_.others, make, [&](const Decoder& decoder) {
+    const Layout cut = layout.latents.with_axis(1, batch.clips.front().latent_channels);
+    const Tensor latents =
+        Tensor::empty(cut.box(rank).extent, DType::float32, precision_.device().host());
+    decoder.pixels({latents, cut, comm::Group::pretended(rank, cut.ranks())}, layout);
+  });
+}
+
+StageCost DryRuns::run_encoder(const Batch& batch, const DecodeLayout& layout, int rank) const {
+  const auto make = [&] { return family_.encoder(shapes(), precision_.tensors); };
+  return run_part<Encoder>(times_.others, make, [&](const Encoder& encoder) {
+    const Clip& clip = batch.clips.front();
+    const std::int64_t frames = training_ ? clip.format.size.frames : clip.input->frames;
+    const Layout cut =
+        training_ ? layout.latents : layout.latents.cropped(0, 0, clip.input->latent_frames);
+    const Layout pixels = encoded_pixels(clip, encoder.frames_of(cut, frames));
+    const comm::Group group = comm::Group::pretended(rank, cut.ranks());
+    const Tensor read =
+        Tensor::empty(pixels.box(rank).extent, DType::uint8, precision_.device().host());
+    if (training_) {
+      encoder.posterior({read, pixels, group}, cut);
+    } else {
+      encoder.sample({read, pixels, group}, cut, clip.input->scale, {});
+    }
+  });
 }
 
 StageCost DryRuns::decode(std::size_t size, const DecodeLayout& layout, int rank) {
@@ -523,21 +523,17 @@ void DryRuns::complete(ClipWorkload& workload, const Clip& clip, std::int64_t to
 StageCost DryRuns::run_text(const T5Part& part, Residence residence) const {
   const T5Config& config = family_.text_encoder();
   const WeightPlacement placement{.residence = residence, .group = comm::Group::pretended(0, 1)};
-  Part<const T5Layers> layers(precision_, times_.text, [&] {
+  const auto make = [&] {
     return std::make_unique<const T5Layers>(shapes(), config, part, precision_.tensors, placement);
+  };
+  return run_part<T5Layers>(times_.text, make, [&](const T5Layers& layers) {
+    const std::vector<std::int32_t> ids(static_cast<std::size_t>(text_tokens_));
+    const Tensor embedded = part.embedding
+                                ? layers.embed(ids)
+                                : Tensor::empty({text_tokens_, 1, config.d_model},
+                                                t5_stream(precision_.tensors), precision_.device());
+    layers(embedded);
   });
-  const DryRun run(layers.ledger);
-  layers.ledger.release();
-  const Elapsed before = layers.ledger.elapsed();
-  const std::vector<std::int32_t> ids(static_cast<std::size_t>(text_tokens_));
-  const Tensor embedded = part.embedding
-                              ? layers.model->embed(ids)
-                              : Tensor::empty({text_tokens_, 1, config.d_model},
-                                              t5_stream(precision_.tensors), precision_.device());
-  const Tensor encoded = (*layers.model)(embedded);
-  return {of_stage(layers.weights, layers.loading, layers.ledger.peak() - layers.weights,
-                   layers.ledger.scratch()),
-          layers.ledger.elapsed() - before};
 }
 
 TextWorkload DryRuns::text_workload(std::int64_t tokens) {

@@ -87,8 +87,11 @@ class DryRuns final : public Costs, public std::enable_shared_from_this<DryRuns>
   std::vector<std::int64_t> share(const DenoiseLayout& layout, int rank, const Replica& replica);
   const StreamedWeights& streamed(const Batch& batch);
   StageCost run_text(const T5Part& part, Residence residence) const;
-  StageCost run_decoder(const Batch& batch, const DecodeLayout& layout, int rank);
-  StageCost run_encoder(const Batch& batch, const DecodeLayout& layout, int rank);
+  StageCost run_decoder(const Batch& batch, const DecodeLayout& layout, int rank) const;
+  StageCost run_encoder(const Batch& batch, const DecodeLayout& layout, int rank) const;
+  template <class Model, class Make, class Use>
+  StageCost run_part(const std::shared_ptr<const TimeModel>& times, const Make& make,
+                     const Use& use) const;
   StageMemory of_stage(std::int64_t weights, std::int64_t loading, std::int64_t running,
                        std::int64_t per_thread) const;
 

@@ -35,7 +35,7 @@ std::int64_t encoded_texts(const JobPlan& planned) {
   return std::ssize(planned.clips) + (negative ? 1 : 0);
 }
 
-// Of a clip, so that its plan takes seconds; 16384 x 16384 pixels and 128 frames of them.
+// Of a clip, so that its plan takes at most about a minute.
 constexpr std::int64_t max_latents = std::int64_t{1} << 27;
 
 // What the clips of one format need.

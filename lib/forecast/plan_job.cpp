@@ -86,16 +86,10 @@ void for_each_plan(JobPlan& planned, const Job& job, const Conditions& condition
                    const std::function<void(const ParallelRequest&)>& use) {
   const Workload workload = job_workload(job, planned, conditions);
   for (const ParallelRequest& request : requests) {
-    Plan plan;
-    try {
-      plan = plan_clips(request, workload, conditions);
-    } catch (const Error& error) {
-      if (error.status() != Status::unavailable) throw;
-      continue;  // these ranks cannot form the requested groups
-    }
-    if (!fits(plan, conditions)) continue;
-    complete_plan(plan, workload);
-    static_cast<JobLayout&>(planned) = {.plan = std::move(plan)};
+    std::optional<Plan> plan = fitting_plan(request, workload, conditions);
+    if (!plan) continue;
+    complete_plan(*plan, workload);
+    static_cast<JobLayout&>(planned) = {.plan = std::move(*plan)};
     use(request);
   }
 }

@@ -48,7 +48,7 @@ SizePrediction of_size(const JobPlan& planned, std::size_t size) {
 }
 
 // Of a training: loading as of clips, each sample is encoded once, and the steps.
-Simulation training(const JobPlan& planned) {
+Simulation training(const JobPlan& planned, const std::vector<SizePrediction>& sizes) {
   const Plan& plan = planned.plan;
   const Durations takes(planned, plan);
   Simulation result;
@@ -70,9 +70,9 @@ Simulation training(const JobPlan& planned) {
   }
   const auto clips = static_cast<double>(planned.clips.size());
   for (const ClipOutline& clip : planned.clips) {
-    const std::size_t size = planned.size_index(clip);
-    inputs += takes.input(size);
-    steps += of_size(planned, size).step.total();
+    const SizePrediction& size = sizes[planned.size_index(clip)];
+    inputs += size.input;
+    steps += size.step.total();
   }
   result.begin = planned.predicted_by.machine->start + result.load + through +
                  (clips - 1) * slowest + inputs / static_cast<double>(plan.roles.decode.size());
@@ -88,7 +88,12 @@ std::optional<Prediction> predict(const JobPlan& planned,
                                   const std::vector<BatchOutline>& batches) {
   const MachineTimes* by = planned.predicted_by.machine.get();
   if (by == nullptr) return std::nullopt;
-  const Simulation played = planned.train ? training(planned) : simulate(planned, planned, batches);
+  std::vector<SizePrediction> sizes;
+  for (std::size_t size = 0; size < planned.plan.sizes.size(); ++size) {
+    sizes.push_back(of_size(planned, size));
+  }
+  const Simulation played =
+      planned.train ? training(planned, sizes) : simulate(planned, planned, batches);
   if (!ends(played.seconds)) fail_without_link(planned);
   Prediction p{.machine = by->name, .measured = by->measured, .load = played.load};
   p.job = std::max(played.seconds, by->start);
@@ -97,9 +102,7 @@ std::optional<Prediction> predict(const JobPlan& planned,
   p.idle = played.idle;
   p.low = (1 - stated_error(*by)) * p.job;
   p.high = (1 + stated_error(*by)) * p.job;
-  for (std::size_t size = 0; size < planned.plan.sizes.size(); ++size) {
-    p.sizes.push_back(of_size(planned, size));
-  }
+  p.sizes = std::move(sizes);
   return p;
 }
 

@@ -22,9 +22,6 @@ MachineTimes parse_machine(std::span<const Given> values, const std::string& fil
 /// The contents of a machine file.
 std::string to_text(const MachineTimes& machine);
 
-/// Where machine files that are named are: inputs/machines of the prefix or of the repository that
-/// the program is in.
-
 /// The file itself, or for a name without a folder ("h100") the NAME.cfg in one of these folders.
 /// Error(no_input) with the known names.
 std::filesystem::path find_machine_file(const std::filesystem::path& given,

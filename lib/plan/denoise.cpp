@@ -57,19 +57,18 @@ GroupCost cost_of_group(const DenoiseWorkload& w, const LayoutCandidate& candida
 std::optional<GroupCost> dry_run_cost(const DenoiseWorkload& w, const LayoutCandidate& candidate,
                                       double bound) {
   const DenoiseLayout& layout = candidate.layout;
+  const auto weight = [&](int rank) {
+    return layout.weights.empty() ? 1.0 : layout.weights[static_cast<std::size_t>(rank)];
+  };
   std::vector<std::pair<double, int>> ranks;
   for (int rank = 0; rank < layout.tokens.ranks(); ++rank) {  // both halves cost the same
-    const double weight =
-        layout.weights.empty() ? 1 : layout.weights[static_cast<std::size_t>(rank)];
-    ranks.emplace_back(-estimated_step(w, candidate, rank).time.total() / weight, rank);
+    ranks.emplace_back(-estimated_step(w, candidate, rank).time.total() / weight(rank), rank);
   }
   std::ranges::stable_sort(ranks, {}, &std::pair<double, int>::first);
   GroupCost cost{.timed = true};
   for (const auto& [estimate, rank] : ranks) {
-    const double weight =
-        layout.weights.empty() ? 1 : layout.weights[static_cast<std::size_t>(rank)];
     const StepCost step = w.costs->denoise(w.size, layout, rank, {}).step;
-    const double work = (step.time.computation + step.time.memory) / weight;
+    const double work = (step.time.computation + step.time.memory) / weight(rank);
     cost.max_work = std::max(cost.max_work, work);
     cost.min_work = std::min(cost.min_work, work);
     cost.messages = std::max(cost.messages, step.time.network);
