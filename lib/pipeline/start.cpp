@@ -67,7 +67,8 @@ comm::Group require_plan_fits_together(const Job& job, const JobPlan& planned,
   const Plan& plan = planned.plan;
   // Without a limit from the user, a predicted excess of GPU memory is only a warning.
   if (!job.memory_limits.empty()) {
-    require_fit(job, planned, conditions);
+    // What would help takes seconds to find, and other ranks more of them on a busy node.
+    comm::run_on_first_rank(found.launched, [&] { require_fit(job, planned, conditions); });
   } else if (found.device.is_cuda() && !plan.memory.fits()) {
     log::warning("{} (the GPU's free memory); continuing, but the job may run out of memory",
                  describe_excess(plan.memory));
