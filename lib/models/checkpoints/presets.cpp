@@ -1,76 +1,76 @@
 #include "models/checkpoints/presets.hpp"
 
+#include <algorithm>
+
 #include "base/error.hpp"
+#include "models/checkpoints/preset_files.hpp"
 
 namespace reelmesh {
-
-using nlohmann::json;
-
 namespace {
 
-std::vector<NamedPreset> all_presets() {
-  std::vector<NamedPreset> all = cogvideox_presets();
-  for (const NamedPreset& preset : opensora_presets()) all.push_back(preset);
+using nlohmann::json;
+using nlohmann::ordered_json;
+
+struct Presets {
+  std::vector<std::string> names;  // for users, in the order of the files
+  json entries = json::object();   // of all files, by name
+};
+
+const Presets& presets() {
+  static const Presets all = [] {
+    Presets found;
+    for (const std::string_view text : preset_files) {
+      const auto file = ordered_json::parse(text);
+      for (const auto& [kind, entries] : file.items()) {
+        for (const auto& [name, entry] : entries.items()) {
+          expect(!found.entries.contains(name), "two presets are named '{}'", name);
+          found.entries[name] = entry;
+          if (kind == "presets") found.names.push_back(name);
+        }
+      }
+    }
+    return found;
+  }();
   return all;
+}
+
+// An entry with those that it is like.
+json whole(const std::string& name) {
+  json entry = presets().entries.at(name);
+  json result = json::object();
+  for (const json& base : entry.value("like", json::array())) {
+    result.update(whole(base), /*merge_objects=*/true);
+  }
+  entry.erase("like");
+  result.update(entry, /*merge_objects=*/true);
+  return result;
+}
+
+DType dtype_named(const std::string& name) {
+  for (const DType dtype : {DType::float32, DType::bfloat16, DType::float16}) {
+    if (name_of(dtype) == name) return dtype;
+  }
+  fail(Status::internal, "no dtype '{}' of weights", name);
 }
 
 }  // namespace
 
-json released_text_encoder() {
-  return {{"architectures", json::array({"T5EncoderModel"})},
-          {"classifier_dropout", 0.0},
-          {"d_ff", 10240},
-          {"d_kv", 64},
-          {"d_model", 4096},
-          {"decoder_start_token_id", 0},
-          {"dense_act_fn", "gelu_new"},
-          {"dropout_rate", 0.1},
-          {"eos_token_id", 1},
-          {"feed_forward_proj", "gated-gelu"},
-          {"initializer_factor", 1.0},
-          {"is_encoder_decoder", true},
-          {"is_gated_act", true},
-          {"layer_norm_epsilon", 1e-06},
-          {"model_type", "t5"},
-          {"num_decoder_layers", 24},
-          {"num_heads", 64},
-          {"num_layers", 24},
-          {"output_past", true},
-          {"pad_token_id", 0},
-          {"relative_attention_max_distance", 128},
-          {"relative_attention_num_buckets", 32},
-          {"tie_word_embeddings", false},
-          {"use_cache", true},
-          {"vocab_size", 32128}};
-}
-
-json tiny_text_encoder() {
-  json config = released_text_encoder();
-  config.update({{"d_ff", 160},
-                 {"d_kv", 16},
-                 {"d_model", 64},
-                 {"num_decoder_layers", 2},
-                 {"num_heads", 4},
-                 {"num_layers", 2},
-                 {"vocab_size", 1120}});
-  return config;
-}
-
-std::vector<std::string> preset_names() {
-  std::vector<std::string> names;
-  for (const NamedPreset& preset : all_presets()) names.emplace_back(preset.name);
-  return names;
-}
+std::vector<std::string> preset_names() { return presets().names; }
 
 ModelPreset model_preset(std::string_view name) {
-  for (const NamedPreset& known : all_presets()) {
-    if (known.name != name) continue;
-    ModelPreset preset;
-    preset.name = name;
-    known.make(preset);
-    return preset;
-  }
-  fail(Status::internal, "no preset '{}'", name);
+  require(std::ranges::count(presets().names, name) == 1, Status::internal, "no preset '{}'", name);
+  ModelPreset preset;
+  preset.name = name;
+  const json found = whole(preset.name);
+  preset.dtype = dtype_named(found.at("dtype"));
+  found.at("tokenizer_pieces").get_to(preset.tokenizer_pieces);
+  preset.model_index = found.at("model_index");
+  preset.transformer = found.at("transformer");
+  preset.vae = found.at("vae");
+  preset.text_encoder = found.at("text_encoder");
+  preset.scheduler = found.at("scheduler");
+  expect(found.size() == 7, "preset '{}' has keys that nothing reads", name);
+  return preset;
 }
 
 }  // namespace reelmesh

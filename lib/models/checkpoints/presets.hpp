@@ -23,20 +23,10 @@ std::vector<std::string> preset_names();
 /// The full-size presets have the configurations of THUDM's CogVideoX-2b, CogVideoX-5b,
 /// CogVideoX1.5-5B, CogVideoX-5b-I2V and CogVideoX1.5-5B-I2V on the hub and of hpcai-tech's
 /// Open-Sora 1.0 and 1.2; the tiny ones have their structure. Error(internal) for another name.
+///
+/// They are the files presets/*.json, which are compiled in. An entry has the keys of ModelPreset;
+/// it begins with those of the entries that "like" names, one after the other, and changes values
+/// in them. Entries of "bases" are parts of presets and have no name for users.
 ModelPreset model_preset(std::string_view name);
-
-/// A name and the function that fills in its preset.
-struct NamedPreset {
-  const char* name;
-  void (*make)(ModelPreset&);
-};
-/// All presets of a family, tiny ones first.
-std::vector<NamedPreset> cogvideox_presets();
-std::vector<NamedPreset> opensora_presets();
-
-/// text_encoder/config.json of the T5 v1.1 XXL encoder that both families use.
-nlohmann::json released_text_encoder();
-/// A tiny version with two layers and few channels.
-nlohmann::json tiny_text_encoder();
 
 }  // namespace reelmesh
