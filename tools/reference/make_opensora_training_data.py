@@ -5,9 +5,15 @@ training, by Open-Sora's own code.
 The models are the tiny checkpoints in tests/data/opensora (make_opensora_data.py); losses are training_losses() of the
 released schedulers. All is computed in float64 from float32 values, as far as the released code lets it: its tables
 are rounded to float32 when used, which near timestep 0 leaves few digits of the variational bound, so this rounding is
-left out. reference.json also has the errors of the same code in float32. To run it again, with checkouts and packages as for make_opensora_data.py:
+left out. reference.json also has the largest errors that the same code has in float32 with any of PyTorch's instruction
+sets: they differ by a factor of 3. Sets that this CPU lacks keep the errors that are in the file. To run it again, with checkouts and packages as for make_opensora_data.py:
     python tools/reference/make_opensora_training_data.py --v1-0 open-sora-1.0 --v1-2 open-sora-1.2
 """
+import concurrent.futures
+import json
+import multiprocessing
+import os
+
 import torch
 from diffusers.optimization import get_scheduler
 from safetensors.torch import load_file, save_file
@@ -110,15 +116,34 @@ def largest(tensor):
     return tensor.abs().max().item()
 
 
-def gradients(case, data, releases, seed):
-    """Tensors and figures of a case."""
-    loss, exact, tensors = backward(case, data, releases, seed, torch.float64)
-    _, rounded, _ = backward(case, data, releases, seed, torch.float32)
+def rounded_gradients(case, data, releases, seed):
+    torch.set_num_threads(1)
+    return backward(case, data, releases, seed, torch.float32)[1]
+
+
+def float32_errors(exact, stored, *call):
+    """The largest error of each gradient in float32, with each instruction set, beside those in `stored`."""
+    errors = dict(stored)
+    best = torch.backends.cpu.get_cpu_capability().lower()
+    sets = ["default", "avx2", "avx512"]
+    for capability in sets[:sets.index(best) + 1]:
+        os.environ["ATEN_CPU_CAPABILITY"] = capability  # read when a process begins to use PyTorch
+        with concurrent.futures.ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
+            rounded = pool.submit(rounded_gradients, *call).result()
+        for name, gradient in exact.items():
+            errors[name] = max(errors.get(name, 0), largest(rounded[name].double() - gradient))
+    return errors
+
+
+def gradients(case, data, releases, seed, stored):
+    """Tensors and figures of a case. stored: its float32_errors in the file."""
+    call = (case, data, releases, seed)
+    loss, exact, tensors = backward(*call, torch.float64)
     tensors |= {f"gradient.{name}": kept(gradient) for name, gradient in exact.items()}
     facts = {"kind": case["kind"], "timestep": case["timestep"], "text": case["text"],
              "dropped": case.get("dropped", False), "loss": loss,
              "largest": {name: largest(gradient) for name, gradient in exact.items()},
-             "float32_errors": {name: largest(rounded[name].double() - gradient) for name, gradient in exact.items()}}
+             "float32_errors": float32_errors(exact, stored, *call)}
     facts |= {key: case[key] for key in ("height", "width", "frames", "fps") if key in case}
     return tensors, facts
 
@@ -215,8 +240,10 @@ def main():
     releases = {"v1_0": options.v1_0, "v1_2": options.v1_2}
     torch.set_num_threads(1)
     tensors, facts = {}, {"gradients": {}, "steps": {}}
+    file = options.out / "training" / "reference.json"
+    stored = json.loads(file.read_text())["gradients"] if file.exists() else {}
     for seed, (name, case) in enumerate(GRADIENTS.items(), start=600):
-        results, about = gradients(case, options.out, releases, seed)
+        results, about = gradients(case, options.out, releases, seed, stored.get(name, {}).get("float32_errors", {}))
         facts["gradients"][name] = about
         tensors |= {f"gradients.{name}.{key}": value.float() for key, value in results.items()}
         sizes, errors = about["largest"], about["float32_errors"]
