@@ -55,6 +55,7 @@ struct DryRuns::Step {
   std::int64_t excess = 0;  // at the peak of a step
   std::int64_t per_thread = 0, sent = 0, flops = 0, attention = 0;
   std::int64_t fetched = 0;  // of weights
+  std::int64_t peers = 0;    // ranks with which device tensors are exchanged
   // Beside `flops` and `sent`, once a step, for how many clips it may be.
   std::int64_t flops_update = 0, sent_update = 0;
   Elapsed time, time_update;
@@ -235,6 +236,7 @@ DryRuns::Step DryRuns::step(Transformer& part, const Batch& batch, const Denoise
   step.fetched = counted.bytes_fetched - fetched;
   step.time = ledger.elapsed() - begin;
   step.per_thread = ledger.scratch();
+  step.peers = ledger.peers();
   return step;
 }
 
@@ -328,6 +330,7 @@ DryRuns::Step DryRuns::training_step(Trained& part, const Batch& batch, const De
   step.time_update = ledger.elapsed() - before - step.time;
   step.excess = ledger.peak() - part.weights - step.held;
   step.per_thread = ledger.scratch();
+  step.peers = ledger.peers();
   return step;
 }
 
@@ -351,11 +354,16 @@ std::vector<std::int64_t> DryRuns::share(const DenoiseLayout& layout, int rank,
   share.insert(share.end(), {replica.count, replica.share_of(batch), replica.index < batch});
   const TokenColumns columns(comm::Group::pretended(rank, mesh.ranks()), {}, column_unit_);
   std::set<std::int64_t> widths;
+  std::vector<Box> parts;
   for (const TrainedMatrix& matrix :
        trained(Residence::replicated).model->transformer->matrices()) {
     widths.insert(matrix.divided());
+    parts.push_back(matrix.box(columns, rank));
   }
   for (const std::int64_t width : widths) share.push_back(columns.own_columns(width).count);
+  const std::vector<std::int64_t> borders = replica_borders(parts, replica.count);
+  const auto own = static_cast<std::size_t>(replica.index);
+  share.push_back(borders[own + 1] - borders[own]);
   if (!family_.image_scale()) return share;
   const Shape& latents = layout.latents.global();
   const auto [entry, is_new] = images_.try_emplace({latents, mesh.ranks()});
@@ -381,6 +389,7 @@ DenoiseCost DryRuns::denoise(std::size_t size, const DenoiseLayout& layout, int 
         of_stage(found.weights, found.loading, found.held + found.excess, found.per_thread);
     cost.memory.working = std::max(cost.memory.working, beside_.loras.shared);
     cost.memory.per_thread += beside_.loras.per_thread;
+    cost.memory.peers = found.peers;
     cost.step = {.flops = static_cast<double>(times * found.flops + found.flops_update),
                  .sent_bytes = times * found.sent + found.sent_update,
                  .time = static_cast<double>(times) * found.time + found.time_update};
@@ -443,8 +452,10 @@ StageCost DryRuns::run_part(const std::shared_ptr<const TimeModel>& times, const
   ledger.release();
   const Elapsed before = ledger.elapsed();
   use(*part.model);
-  return {of_stage(part.weights, part.loading, ledger.peak() - part.weights, ledger.scratch()),
-          ledger.elapsed() - before};
+  StageMemory memory =
+      of_stage(part.weights, part.loading, ledger.peak() - part.weights, ledger.scratch());
+  memory.peers = ledger.peers();
+  return {memory, ledger.elapsed() - before};
 }
 
 StageCost DryRuns::run_decoder(const Batch& batch, const DecodeLayout& layout, int rank) const {

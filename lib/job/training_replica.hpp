@@ -25,8 +25,8 @@ struct ImageEncoding {
 
 /// A model on the ranks of a replica, with the values that are trained and what the optimizer keeps
 /// of them. A step is compute() and add() for each round of clips, one for each replica, and then
-/// update(). All members are collective over the replica, add() also over the same rank of all
-/// replicas.
+/// update(). All members are collective over the replica, add() and update() also over the same
+/// rank of all replicas.
 class TrainingReplica {
  public:
   virtual ~TrainingReplica() = default;

@@ -19,6 +19,22 @@ namespace {
 
 constexpr std::int64_t gradient_elements_of_task = std::int64_t{1} << 16;
 
+std::size_t index(int rank) { return static_cast<std::size_t>(rank); }
+
+struct RowRange {
+  std::int64_t first = 0, count = 0;
+};
+
+// Rows of a part, whose first element is number `first`, among elements [begin, end), which divide
+// no row.
+RowRange rows_between(std::int64_t first, const Box& part, std::int64_t begin, std::int64_t end) {
+  const std::int64_t columns = part.extent[1], last = first + part.numel();
+  if (columns == 0) return {};
+  begin = std::clamp(begin, first, last);
+  end = std::clamp(end, first, last);
+  return {(begin - first) / columns, (end - begin) / columns};
+}
+
 REELMESH_CLONES void add_elements(float* into, const float* from, std::int64_t count) {
   for (std::int64_t i = 0; i < count; ++i) into[i] += from[i];
 }
@@ -71,20 +87,21 @@ Tensor transposed(const Tensor& x) {
   return out;
 }
 
-Parameters::Parameters(const comm::Group& group, const Trainable& model,
+Parameters::Parameters(const comm::Group& group, const comm::Group& peers, const Trainable& model,
                        const TokenColumns& columns, const TrainSettings& settings, Device host)
-    : group_(group), columns_(columns), settings_(settings) {
+    : group_(group), peers_(peers), columns_(columns), settings_(settings) {
   std::int64_t size = 0;
   for (const TrainedMatrix& matrix : model.matrices()) {
     matrices_.push_back({matrix, size});
     size += matrix.box(columns_, group.rank()).numel();
   }
+  borders_ = borders(group.rank());
   values_ = Tensor::zeros({size}, DType::float32, host);
-  gradients_ = Tensor::zeros({size}, DType::float32, host);
-  const std::int64_t moments = moments_of(settings.optimizer) > 0 ? size : 0;
+  gradients_ = Tensor::zeros({own_size()}, DType::float32, host);
+  const std::int64_t moments = moments_of(settings.optimizer) > 0 ? own_size() : 0;
   first_ = Tensor::zeros({moments}, DType::float32, host);
   second_ = Tensor::zeros({moments}, DType::float32, host);
-  mean_ = Tensor::zeros({settings.ema ? size : 0}, DType::float32, host);
+  mean_ = Tensor::zeros({settings.ema ? own_size() : 0}, DType::float32, host);
   if (host.only_shapes) return;
   if (model.targets().empty()) {
     for (std::size_t i = 0; i < matrices_.size(); ++i) set(matrices_[i], model.initial(i));
@@ -93,11 +110,17 @@ Parameters::Parameters(const comm::Group& group, const Trainable& model,
   } else {
     read(model.targets());
   }
-  if (settings.ema) mean_.copy_from(values_);
+  if (settings.ema) mean_.copy_from(values_.rows(begin(), own_size()));
+}
+
+std::vector<std::int64_t> Parameters::borders(int rank) const {
+  std::vector<Box> parts;
+  for (const Matrix& matrix : matrices_) parts.push_back(box_of(matrix, rank));
+  return replica_borders(parts, peers_.size());
 }
 
 void Parameters::set(const Matrix& matrix, const Tensor& whole) {
-  const Box box = own_box_of(matrix, group_.rank());
+  const Box box = own_box_of(matrix);
   Tensor own = values_.rows(matrix.first, box.numel()).reshape(box.extent);
   copy_box(box, whole, whole_box(whole.shape()), own, box);
 }
@@ -143,10 +166,6 @@ void Parameters::read(const std::vector<LoraTarget>& targets) {
   }
 }
 
-Box Parameters::own_box_of(const Matrix& matrix, int rank) const {
-  return matrix.box(columns_, rank);
-}
-
 Tensor Parameters::empty_gradient() const {
   return Tensor::empty({size()}, DType::float32, values_.device());
 }
@@ -161,12 +180,30 @@ void add_to(Tensor& sum, const Tensor& gradient) {
 
 Tensor Parameters::part(const Tensor& gradient, std::size_t matrix) const {
   const Matrix& found = matrices_.at(matrix);
-  return gradient.rows(found.first, own_box_of(found, group_.rank()).numel());
+  return gradient.rows(found.first, own_box_of(found).numel());
 }
 
-void Parameters::add(const Tensor& gradient) { add_to(gradients_, gradient); }
+void Parameters::add_together(const Tensor& own, int replicas) {
+  const auto elements = [&](int peer) {
+    const auto at = static_cast<std::size_t>(peer);
+    return own.rows(borders_[at], borders_[at + 1] - borders_[at]);
+  };
+  std::vector<Tensor> gradients;
+  std::vector<comm::Message> sends, receives;
+  for (int peer = 0; peer < peers_.size(); ++peer) {
+    const bool is_own = peer == peers_.rank();
+    if (!is_own && peers_.rank() < replicas) sends.push_back({peer, elements(peer)});
+    if (peer >= replicas) continue;
+    gradients.push_back(is_own ? elements(peer)
+                               : Tensor::empty({own_size()}, DType::float32, values_.device()));
+    if (!is_own) receives.push_back({peer, gradients.back()});
+  }
+  peers_.exchange(sends, receives);
+  for (const Tensor& of_sample : gradients) add_to(gradients_, of_sample);
+}
 
 void Parameters::add(std::size_t matrix, const Tensor& gradient) {
+  expect(peers_.size() == 1, "a gradient of one replica of {} is added alone", peers_.size());
   Tensor sum = part(gradients_, matrix);
   expect(gradient.numel() == sum.numel(), "gradient {} of {}, of which this rank has {} elements",
          gradient.shape(), matrices_[matrix].name, sum.numel());
@@ -175,7 +212,7 @@ void Parameters::add(std::size_t matrix, const Tensor& gradient) {
 
 double Parameters::gradient_norm_together(std::int64_t samples) const {
   // Scaled by a power of two, so that no square is out of range or lost in rounding.
-  const std::int64_t elements = size(),
+  const std::int64_t elements = own_size(),
                      tasks = (elements + gradient_elements_of_task - 1) / gradient_elements_of_task;
   std::vector<float> largest_of(static_cast<std::size_t>(tasks));
   ops::parallel_parts(elements, gradient_elements_of_task,
@@ -186,8 +223,8 @@ double Parameters::gradient_norm_together(std::int64_t samples) const {
   float largest = 0;
   for (const float of_task : largest_of) largest = std::max(largest, of_task);
   const bool finite = std::isfinite(largest);
-  const double all_largest = group_.max(static_cast<double>(largest));
-  if (group_.max(std::int64_t{finite ? 0 : 1}) > 0) return std::nan("");
+  const double all_largest = group_.max(peers_.max(static_cast<double>(largest)));
+  if (group_.max(peers_.max(std::int64_t{finite ? 0 : 1})) > 0) return std::nan("");
   if (all_largest == 0) return 0;
   const int exponent = std::ilogb(all_largest) + 1;
   const double scale = std::ldexp(1.0, -exponent);
@@ -195,15 +232,16 @@ double Parameters::gradient_norm_together(std::int64_t samples) const {
   const std::int64_t unit = columns_.unit();
   ops::ExactSum sum;
   for (const Matrix& matrix : matrices_) {
-    const Shape& own = own_box_of(matrix, group_.rank()).extent;
-    const std::int64_t columns = own[1];
-    if (columns == 0) continue;
+    const Box own = own_box_of(matrix);
+    const std::int64_t columns = own.extent[1];
+    const RowRange added = rows_between(matrix.first, own, begin(), begin() + own_size());
+    if (added.count == 0) continue;
     const std::int64_t rows = std::max<std::int64_t>(1, gradient_elements_of_task / columns);
-    std::vector<ops::ExactSum> sums(static_cast<std::size_t>((own[0] + rows - 1) / rows));
+    std::vector<ops::ExactSum> sums(static_cast<std::size_t>((added.count + rows - 1) / rows));
     ops::parallel_for(std::ssize(sums), 1, [&](std::int64_t task) {
-      const std::int64_t end = std::min((task + 1) * rows, own[0]);
-      for (std::int64_t row = task * rows; row < end; ++row) {
-        const float* g = gradients_.data<float>() + matrix.first + row * columns;
+      const std::int64_t end = added.first + std::min((task + 1) * rows, added.count);
+      for (std::int64_t row = added.first + task * rows; row < end; ++row) {
+        const float* g = gradients_.data<float>() + matrix.first - begin() + row * columns;
         for (std::int64_t i = 0; i < columns; i += unit) {
           sums[static_cast<std::size_t>(task)].add(
               sum_of_squares(g + i, std::min(unit, columns - i), scale));
@@ -213,39 +251,82 @@ double Parameters::gradient_norm_together(std::int64_t samples) const {
     for (const ops::ExactSum& of_rows : sums) sum.add(of_rows.carried());
   }
   std::vector<std::int64_t> parts{sum.high, sum.middle, sum.low, sum.lost};
+  peers_.sum(parts);
   group_.sum(parts);
   const ops::ExactSum all = ops::ExactSum{parts[0], parts[1], parts[2], parts[3]}.carried();
   return std::ldexp(std::sqrt(all.value()), exponent) / static_cast<double>(samples);
 }
 
-void Parameters::update(std::int64_t step, double rate, double factor, std::int64_t samples) {
+void Parameters::update_together(std::int64_t step, double rate, double factor,
+                                 std::int64_t samples) {
   if (values_.device().only_shapes) {
     // Of values, gradients, moments and means, those that are read and those that are written.
     const int moved = 2 + 2 + 2 * moments_of(settings_.optimizer) + (settings_.ema ? 3 : 0);
-    note_moved(moved * size() * size_of(DType::float32));
+    note_moved(moved * own_size() * size_of(DType::float32));
+    gather_values_together();
     return;
   }
-  train::update(values_.span<float>(), std::as_const(gradients_).span<float>(),
-                first_.span<float>(), second_.span<float>(),
+  Tensor values = values_.rows(begin(), own_size());
+  train::update(values.span<float>(), std::as_const(gradients_).span<float>(), first_.span<float>(),
+                second_.span<float>(),
                 {.step = step + 1, .rate = rate, .factor = factor / static_cast<double>(samples)},
                 settings_);
   ops::parallel_parts(
-      size(), gradient_elements_of_task, [&](std::int64_t first, std::int64_t count) {
+      own_size(), gradient_elements_of_task, [&](std::int64_t first, std::int64_t count) {
         std::fill_n(gradients_.data<float>() + first, count, 0.0F);
         if (!settings_.ema) return;
-        move_towards(mean_.data<float>() + first, std::as_const(values_).data<float>() + first,
+        move_towards(mean_.data<float>() + first, std::as_const(values).data<float>() + first,
                      count, static_cast<float>(1 - *settings_.ema));
       });
+  gather_values_together();
 }
 
-std::vector<Tensor> Parameters::whole_together(const Tensor& parts, std::size_t first,
-                                               std::size_t count) const {
+void Parameters::gather_values_together() { gather(values_.rows(begin(), own_size()), 0, values_); }
+
+void Parameters::gather(const Tensor& own, std::int64_t begin, Tensor& all) const {
+  const std::int64_t end = begin + all.numel();
+  const auto wanted = [&](int peer) {
+    const auto at = static_cast<std::size_t>(peer);
+    const std::int64_t first = std::clamp(borders_[at], begin, end);
+    return std::pair(first, std::clamp(borders_[at + 1], begin, end) - first);
+  };
+  const auto [own_first, own_count] = wanted(peers_.rank());
+  const Tensor part = own.rows(own_count > 0 ? own_first - this->begin() : 0, own_count);
+  std::vector<comm::Message> sends, receives;
+  for (int peer = 0; peer < peers_.size(); ++peer) {
+    const auto [first, count] = wanted(peer);
+    Tensor target = all.rows(first - begin, count);
+    if (peer != peers_.rank()) {
+      sends.push_back({peer, part});
+      receives.push_back({peer, target});
+    } else if (target.raw() != part.raw()) {
+      target.copy_from(part);
+    }
+  }
+  peers_.exchange(sends, receives);
+}
+
+std::vector<Tensor> Parameters::results_together(std::size_t first, std::size_t count) const {
+  if (!settings_.ema) return values_together(first, count);
+  const auto begin_of = [&](std::size_t i) {
+    return i < matrices_.size() ? matrices_[i].first : size();
+  };
+  const std::int64_t begin = begin_of(first);
+  Tensor mean = Tensor::empty({begin_of(first + count) - begin}, DType::float32, values_.device());
+  gather(mean_, begin, mean);
+  return whole_together(mean, begin, first, count);
+}
+
+std::vector<Tensor> Parameters::whole_together(const Tensor& parts, std::int64_t begin,
+                                               std::size_t first, std::size_t count) const {
   std::vector<Move> moves;
   std::vector<Tensor> sources, targets;
+  const auto own_part = [&](const Matrix& matrix) {
+    const Shape extent = own_box_of(matrix).extent;
+    return parts.rows(matrix.first - begin, numel(extent)).reshape(extent);
+  };
   if (group_.size() == 1) {
-    for (std::size_t i = first; i < first + count; ++i) {
-      targets.push_back(part(parts, i).reshape({matrices_[i].rows, matrices_[i].columns}));
-    }
+    for (std::size_t i = first; i < first + count; ++i) targets.push_back(own_part(matrices_[i]));
     return targets;
   }
   const std::span<const Matrix> wanted = std::span(matrices_).subspan(first, count);
@@ -254,9 +335,8 @@ std::vector<Tensor> Parameters::whole_together(const Tensor& parts, std::size_t 
   const Tensor whole = Tensor::empty({size}, DType::float32, values_.device());
   for (const Matrix& matrix : wanted) {
     const Layout cut = matrix.layout(columns_, group_.size());
-    const Box own = own_box(cut, group_);
     moves.push_back({cut, Layout::replicated(cut.global(), group_.size())});
-    sources.push_back(parts.rows(matrix.first, own.numel()).reshape(own.extent));
+    sources.push_back(own_part(matrix));
     const std::int64_t elements = numel(cut.global());
     targets.push_back(whole.rows(at, elements).reshape(cut.global()));
     at += elements;
@@ -265,27 +345,44 @@ std::vector<Tensor> Parameters::whole_together(const Tensor& parts, std::size_t 
   return targets;
 }
 
-std::vector<TrainingArray> Parameters::arrays(const comm::Group& world,
-                                              const std::vector<int>& ranks) {
+std::vector<TrainingArray> Parameters::arrays(const comm::Group& trainers) {
+  const int ranks = group_.size();
+  expect(trainers.size() == ranks * peers_.size(), "{} ranks train in {} replicas of {}",
+         trainers.size(), peers_.size(), ranks);
   std::vector<TrainingArray> result;
-  const auto add = [&](const Matrix& matrix, const char* what, const Tensor& of) {
-    const Shape global{matrix.rows, matrix.columns};
-    std::vector<Box> boxes(static_cast<std::size_t>(world.size()), Box{{0, 0}, {0, 0}});
-    for (std::size_t i = 0; i < ranks.size(); ++i) {
-      boxes[static_cast<std::size_t>(ranks[i])] = own_box_of(matrix, static_cast<int>(i));
-    }
-    const Layout layout(global, std::move(boxes));
-    const Box own = own_box(layout, world);
-    const Tensor local = own.empty() ? Tensor::empty(own.extent, DType::float32)
-                                     : of.rows(matrix.first, own.numel()).reshape(own.extent);
-    result.push_back({matrix.name + what, {local, layout, world}});
-  };
+  std::vector<std::int64_t> firsts(index(ranks));  // of each rank's part of the next matrix
+  std::vector<std::vector<std::int64_t>> all_borders;
+  for (int rank = 0; rank < ranks; ++rank) all_borders.push_back(borders(rank));
   for (const Matrix& matrix : matrices_) {
-    add(matrix, "", values_);
-    if (settings_.ema) add(matrix, ".mean", mean_);
-    if (moments_of(settings_.optimizer) == 0) continue;
-    add(matrix, ".first_moment", first_);
-    add(matrix, ".second_moment", second_);
+    std::vector<Box> boxes;
+    for (int replica = 0; replica < peers_.size(); ++replica) {
+      for (int rank = 0; rank < ranks; ++rank) {
+        const std::vector<std::int64_t>& of_rank = all_borders[index(rank)];
+        Box box = box_of(matrix, rank);
+        const RowRange rows = rows_between(firsts[index(rank)], box, of_rank[index(replica)],
+                                           of_rank[index(replica) + 1]);
+        box.offset[0] += rows.first;
+        box.extent[0] = rows.count;
+        boxes.push_back(rows.count > 0 ? box : Box{{0, 0}, {0, 0}});
+      }
+    }
+    const Layout layout({matrix.rows, matrix.columns}, std::move(boxes));
+    const Box own = own_box(layout, trainers);
+    const auto add = [&](const char* what, const Tensor& of, std::int64_t first) {
+      const Tensor local = own.empty() ? Tensor::empty(own.extent, DType::float32)
+                                       : of.rows(first, own.numel()).reshape(own.extent);
+      result.push_back({matrix.name + what, {local, layout, trainers}});
+    };
+    const std::int64_t first = std::max(matrix.first, begin());
+    add("", values_, first);
+    if (settings_.ema) add(".mean", mean_, first - begin());
+    if (moments_of(settings_.optimizer) > 0) {
+      add(".first_moment", first_, first - begin());
+      add(".second_moment", second_, first - begin());
+    }
+    for (int rank = 0; rank < ranks; ++rank) {
+      firsts[index(rank)] += box_of(matrix, rank).numel();
+    }
   }
   return result;
 }

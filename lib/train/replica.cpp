@@ -13,7 +13,7 @@ TrainedReplica::TrainedReplica(Trainable& model, const DenoiseTask& task, const 
       images_(images),
       group_(task.group),
       prepared_(model.prepare(task)),
-      parameters_(task.group, model, prepared_->columns(), settings, model.device().host()) {
+      parameters_(task.group, peers, model, prepared_->columns(), settings, model.device().host()) {
   divide_image(task);
 }
 
@@ -78,26 +78,14 @@ TrainingReplica::Computed TrainedReplica::compute(const TrainingSample& sample) 
   return result;
 }
 
-// Every rank gets the gradients of its part from all replicas.
 void TrainedReplica::add(const Tensor& own, std::int64_t clips) {
   if (peers_.size() == 1) return;  // compute() has added them
-  std::vector<Tensor> gradients(static_cast<std::size_t>(clips));
-  std::vector<comm::Message> sends, receives;
-  for (int peer = 0; peer < peers_.size(); ++peer) {
-    const bool is_own = peer == peers_.rank();
-    if (!is_own && peers_.rank() < clips) sends.push_back({peer, own});
-    if (peer >= clips) continue;
-    Tensor& from = gradients[static_cast<std::size_t>(peer)];
-    from = is_own ? own : parameters_.empty_gradient();
-    if (!is_own) receives.push_back({peer, from});
-  }
-  peers_.exchange(sends, receives);
-  for (const Tensor& of_sample : gradients) parameters_.add(of_sample);
+  parameters_.add_together(own, static_cast<int>(clips));
 }
 
 void TrainedReplica::update(std::int64_t step, double norm, std::int64_t clips) {
-  parameters_.update(step, learning_rate(settings_, step), clip_factor(norm, settings_.clip),
-                     clips);
+  parameters_.update_together(step, learning_rate(settings_, step),
+                              clip_factor(norm, settings_.clip), clips);
   use_values();
 }
 

@@ -66,7 +66,7 @@ Steps::Steps(const comm::Group& world, const Samples& samples, const CachedFiles
       ranges, [&](const RankRange& range) { return range.contains(world.rank()); });
   const bool member = own != ranges.end();
   replica_ = member ? static_cast<std::size_t>(own - ranges.begin()) : 0;
-  group_ = world.split(member ? static_cast<int>(replica_) : -1);
+  group_ = world.split(member ? static_cast<int>(replica_) : -1).connected();
   peers_ = world.split(member ? world.rank() - own->first : -1);
   trainers_ = world.split(member ? 0 : -1);
   if (!member) return;
@@ -306,28 +306,20 @@ std::optional<ValidationResult> Steps::validate_together() {
   return result;
 }
 
-// The ranks of a replica among those that train.
-std::vector<int> Steps::ranks_of(std::size_t replica) const {
-  int first = 0;
-  const std::vector<RankRange>& ranges = samples_.planned.plan.roles.denoise;
-  for (std::size_t i = 0; i < replica; ++i) first += ranges[i].count;
-  std::vector<int> ranks;
-  for (int i = 0; i < ranges[replica].count; ++i) ranks.push_back(first + i);
-  return ranks;
-}
-
 void Steps::write_restart(const std::filesystem::path& output, std::int64_t step,
                           const std::string& fingerprint) {
   const trace::Scope scope(trace::spans::save);
   write_training_restart(trainers_, output, step, fingerprint,
-                         own_->parameters().arrays(trainers_, ranks_of(0)));
+                         own_->parameters().arrays(trainers_));
 }
 
 std::int64_t Steps::read_restart(const std::filesystem::path& output,
                                  const std::string& fingerprint) {
-  return read_training_restart(trainers_, output, fingerprint, settings_.steps,
-                               own_->parameters().arrays(trainers_, ranks_of(replica_)))
-      .value_or(0);
+  Parameters& parameters = own_->parameters();
+  const auto step = read_training_restart(trainers_, output, fingerprint, settings_.steps,
+                                          parameters.arrays(trainers_));
+  if (step) parameters.gather_values_together();
+  return step.value_or(0);
 }
 
 }  // namespace reelmesh::train

@@ -52,8 +52,8 @@ class Steps {
   /// posterior, with noise that depends on train.seed, clip and timestep only. Empty if the job is
   /// to stop before all are computed. Collective over all ranks that train.
   std::optional<ValidationResult> validate_together();
-  /// What is to be written, as MatrixValues, of the model's matrices; on the ranks that train.
-  /// Collective over each replica.
+  /// What is to be written, as MatrixValues, of the model's matrices. Collective over all ranks
+  /// that train.
   std::vector<Tensor> results_together(std::size_t first, std::size_t count) const {
     return own_->parameters().results_together(first, count);
   }
@@ -69,7 +69,6 @@ class Steps {
   std::int64_t read_restart(const std::filesystem::path& output, const std::string& fingerprint);
 
  private:
-  std::vector<int> ranks_of(std::size_t replica) const;
   Box own_latents() const {
     return own_box(layout_.latents.with_axis(1, clip_.latent_channels), group_);
   }

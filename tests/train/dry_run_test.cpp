@@ -163,6 +163,31 @@ TEST_P(TrainingDryRuns, CountOperationsAndMessages) {
   }
 }
 
+// Gradients and what the optimizer keeps are divided among replicas, however many there are.
+TEST(TrainingReplicas, TakeAndSendNoMoreWhereThereAreMore) {
+  constexpr std::int64_t batch = 512;
+  const CountedCase c = counted_case_of("all.sincos");
+  const auto runs =
+      DryRuns::of(*c.family, {DType::float32, DType::float32}, {}, false, {},
+                  DryTraining{settings_of("all.sincos", batch), TrainedReplica::make});
+  ClipWorkload workload = c.family->workload(c.clip, c.clip.tokens());
+  runs->complete(workload, c.clip, 1);
+  const DenoiseLayout layout = choose_layout(workload.denoise, {.ranks = 1}).layout();
+  const auto cost = [&](int replicas) { return runs->denoise(0, layout, 0, {0, replicas}); };
+  const DenoiseCost two = cost(2);
+  // Half a gradient for each of 256 clips, and half of the new values.
+  const double gradient = static_cast<double>(two.step.sent_bytes) / (batch / 4 + 0.5);
+  std::int64_t memory = two.memory.total();
+  for (const int replicas : {8, 64, 512}) {
+    const DenoiseCost more = cost(replicas);
+    const std::int64_t rounds = batch / replicas;
+    EXPECT_LT(more.memory.total(), memory) << replicas;
+    memory = more.memory.total();
+    EXPECT_LE(static_cast<double>(more.step.sent_bytes), static_cast<double>(rounds + 1) * gradient)
+        << replicas;
+  }
+}
+
 // In proportion to the bytes that it reads and writes.
 TEST_P(TrainingDryRuns, CountTheTimeOfTheOptimizer) {
   const CountedCase c = counted_case_of(GetParam());

@@ -32,4 +32,21 @@ void LoraShape::require_patterns_used(std::span<const LoraTarget> modules) const
   check(alphas, "lora.alpha-pattern");
 }
 
+std::vector<std::int64_t> replica_borders(std::span<const Box> parts, int replicas) {
+  std::int64_t all = 0, first = 0;
+  for (const Box& part : parts) all += part.numel();
+  std::vector<std::int64_t> borders{0};
+  for (const Box& part : parts) {
+    const std::int64_t columns = part.extent[1], end = first + part.numel();
+    while (std::ssize(borders) < replicas) {
+      const std::int64_t due = all * std::ssize(borders) / replicas;
+      if (due >= end) break;
+      borders.push_back(first + (due - first + columns / 2) / columns * columns);
+    }
+    first = end;
+  }
+  borders.resize(static_cast<std::size_t>(replicas) + 1, all);
+  return borders;
+}
+
 }  // namespace reelmesh

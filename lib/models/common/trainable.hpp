@@ -52,6 +52,10 @@ struct TrainedMatrix {
   }
 };
 
+/// How replicas divide what a rank has of all matrices, one part [row, column] after the other: the
+/// replica i has elements [result[i], result[i + 1]), whole rows, as equally as they allow.
+std::vector<std::int64_t> replica_borders(std::span<const Box> parts, int replicas);
+
 /// Matrices [first, first + count), whole: float32 [row, column] on the host. Collective over the
 /// ranks that have parts of them.
 using MatrixValues = std::function<std::vector<Tensor>(std::size_t first, std::size_t count)>;
