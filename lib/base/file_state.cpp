@@ -86,4 +86,19 @@ void use_file(const std::filesystem::path& path, const FileState& state) {
   require_unchanged(path.string(), first, state);
 }
 
+void use_copy(const std::filesystem::path& path, Descriptor copy) {
+  expect(files_in_use != nullptr, "{}: a copy outside a job", path.string());
+  const std::lock_guard lock(files_in_use->mutex_);
+  files_in_use->copies_[path] = std::make_shared<const Descriptor>(std::move(copy));
+}
+
+std::shared_ptr<const Descriptor> copy_in_use(const std::filesystem::path& path) {
+  for (FilesInUse* files = files_in_use; files != nullptr; files = files->outer_) {
+    const std::lock_guard lock(files->mutex_);
+    const auto found = files->copies_.find(path);
+    if (found != files->copies_.end()) return found->second;
+  }
+  return nullptr;
+}
+
 }  // namespace reelmesh

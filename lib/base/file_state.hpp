@@ -5,8 +5,11 @@
 #include <cstdint>
 #include <filesystem>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <string>
+
+#include "base/file.hpp"
 
 namespace reelmesh {
 
@@ -52,13 +55,21 @@ class FilesInUse {
 
  private:
   friend void use_file(const std::filesystem::path& path, const FileState& state);
+  friend void use_copy(const std::filesystem::path& path, Descriptor copy);
+  friend std::shared_ptr<const Descriptor> copy_in_use(const std::filesystem::path& path);
   FilesInUse* outer_;
   std::mutex mutex_;
   std::map<std::filesystem::path, FileState> states_;
+  std::map<std::filesystem::path, std::shared_ptr<const Descriptor>> copies_;
 };
 
 /// To be called for a file that was opened in this state. Error(data) if the job has used another
 /// file of this name, or the file in another state. Without a FilesInUse it does nothing.
 void use_file(const std::filesystem::path& path, const FileState& state);
+
+/// From now on, while the FilesInUse exists, the bytes of this file are read from a copy of it.
+void use_copy(const std::filesystem::path& path, Descriptor copy);
+/// Null if there is none.
+std::shared_ptr<const Descriptor> copy_in_use(const std::filesystem::path& path);
 
 }  // namespace reelmesh

@@ -30,6 +30,7 @@ namespace spans {
 inline constexpr SpanKind hash{"hash", Level::stages, lanes::file, "hashing of the checkpoint's weights"};
 inline constexpr SpanKind check_inputs{"check_inputs", Level::stages, lanes::file, "images and videos that clips begin from: decoded and hashed once"};
 inline constexpr SpanKind measure{"measure", Level::stages, lanes::compute, "speeds of the machine are measured; only at `ops`"};
+inline constexpr SpanKind copy_weights{"copy_weights", Level::stages, lanes::file, "copying of the weights to each host (model.copy-to)"};
 inline constexpr SpanKind load{"load", Level::stages, lanes::file, "loading of weights"};
 inline constexpr SpanKind encode{"encode", Level::stages, lanes::compute, "text encoder: the layers that the rank has, for one text"};
 inline constexpr SpanKind encode_image{"encode_image", Level::stages, lanes::compute, "from an image to latents"};

@@ -1,5 +1,7 @@
 #include "forecast/durations.hpp"
 
+#include <set>
+
 #include "base/file.hpp"
 #include "models/checkpoints/parts.hpp"
 #include "plan/step_time.hpp"
@@ -56,7 +58,13 @@ double Durations::load(const LoadedWeights& weights, int rank) const {
 
 double Durations::from_disk(ModelPart part) const {
   if (machine() == nullptr) return 0;
-  return number(planned_.predicted_by.on_disk[static_cast<std::size_t>(part)]) / machine()->disk;
+  const PredictedBy& by = planned_.predicted_by;
+  const double bytes = number(by.on_disk[static_cast<std::size_t>(part)]);
+  const std::set<int> nodes(plan_.node.begin(), plan_.node.end());
+  if (!by.copies_weights || nodes.size() < 2) return bytes / machine()->disk;
+  // Each node reads a part and sends it to the others.
+  return bytes / (machine()->disk * number(std::ssize(nodes))) +
+         bytes / or_never(machine()->network).bytes_per_s;
 }
 
 double Durations::touch(std::int64_t bytes) const {

@@ -55,6 +55,7 @@ JobPlan plan_job(const Job& job, const Conditions& conditions, Inputs inputs,
                             .dtype = job.dtype,
                             .busy = busy_ranks(job, conditions.machine),
                             .on_disk = conditions.on_disk,
+                            .copies_weights = !job.copies.empty(),
                             .saving = job.restart};
   }
   plan_again(planned, job, conditions, planned.clips);

@@ -74,6 +74,7 @@ struct Job {
   JobSource source;
   std::vector<GivenPath> paths;  ///< of all options
   ModelPaths model;
+  std::filesystem::path copies;    ///< folder of each host to which weights are copied; empty: none
   std::vector<ClipRequest> clips;  ///< to make; of a training: those of train.sample-prompts
   /// Files that clips begin from, unless their requests give others; empty: none. A video is a file
   /// of ffmpeg's formats, or a clip of an earlier job: OUT/clips/000003.h5 or OUT/job.h5:3.

@@ -39,6 +39,7 @@ struct PredictedBy {
   DType dtype = DType::float32;
   int busy = 1;  ///< ranks of the fullest node
   PartBytes on_disk{};
+  bool copies_weights = false;  ///< model.copy-to
   RestartSettings saving;
   /// Seconds of a step as measured / as `machine` gives them, if steps of the job were measured.
   double measured_step = 1;

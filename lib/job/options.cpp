@@ -228,8 +228,17 @@ std::vector<Option> model_options() {
       {"model.lora-strict", "YES|NO",
        "refuse a LoRA that also changes text encoders; otherwise a warning says so, and only what "
        "changes the transformer is used",
-       "no", Effect::no_bits, [](Draft& d, Text text, Where option) {
+       "no", Effect::no_bits,
+       [](Draft& d, Text text, Where option) {
          d.job.model.strict_loras = parse_switch(text, option);
+       }},
+      {"model.copy-to", "DIR",
+       "copy the weights to this folder of each host at the start, and read them there: /dev/shm, "
+       "or "
+       "a local disk. Each byte is read once for all hosts, and sent between them. The copies are "
+       "gone with the job; none: weights are read where they are",
+       "none", Effect::no_bits, [](Draft& d, Text text, Where option) {
+         if (text != "none") d.job.copies = d.path(PathUse::cache, text, option);
        }}};
 }
 

@@ -17,6 +17,7 @@
 #include "forecast/describe.hpp"
 #include "forecast/plan_job.hpp"
 #include "job/options.hpp"
+#include "job/weight_copies.hpp"
 #include "ops/convolution.hpp"
 #include "ops/packing.hpp"
 #include "pipeline/clip_states.hpp"
@@ -204,6 +205,9 @@ void JobRun::write_index() {
 }
 
 MadeClips JobRun::make_clips() {
+  if (!job_.copies.empty() && !clips_.empty()) {
+    copy_weights_together(world_, job_.model, job_.copies);
+  }
   TraceWriter* traces = traces_ ? &*traces_ : nullptr;
   std::vector<ClipOutline> left = clips_;
   MadeClips made;

@@ -63,6 +63,7 @@ Job sampling_job(const Job& job, const Samples& samples, std::int64_t step,
   size.frames = samples.planned.family->made_frames(size.frames);
   Values values = values_of(job, size);
   values["output.path"] = {sampling_folder(job.output, step).string()};
+  values["model.copy-to"] = {"none"};  // the training's copies are in use
   if (job.train->method == TrainMethod::full) {
     values["model.lora"] = {"none"};  // the weights have their changes
     if (!trained.empty()) values["model.transformer"] = {trained.string()};

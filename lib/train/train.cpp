@@ -21,6 +21,7 @@
 #include "comm/together.hpp"
 #include "forecast/describe.hpp"
 #include "job/options.hpp"
+#include "job/weight_copies.hpp"
 #include "pipeline/report.hpp"
 #include "store/metrics.hpp"
 #include "store/training_restart.hpp"
@@ -515,6 +516,7 @@ Status Training::report() {
 }
 
 Status Training::encode_and_run() {
+  if (!job_.copies.empty()) copy_weights_together(world_, job_.model, job_.copies);
   if (encode()) {
     load();
     run();

@@ -24,6 +24,7 @@ RegularFile RegularFile::open(const std::filesystem::path& path) {
   }
   file.state_ = file.state_now();
   require(file.state_.regular, Status::data, "{}: not a regular file", path.string());
+  file.copy_ = copy_in_use(path);
   return file;
 }
 
@@ -34,8 +35,9 @@ void RegularFile::require_unchanged() const {
 void RegularFile::read_part(std::int64_t begin, std::int64_t count, void* into) const {
   expect(begin >= 0 && count >= 0 && begin <= size() && count <= size() - begin,
          "{}: {} bytes at {} of {}", path_.string(), count, begin, size());
+  const int source = copy_ == nullptr ? descriptor_.get() : copy_->get();
   for (std::int64_t done = 0; done < count;) {
-    const ssize_t got = ::pread(descriptor_.get(), static_cast<std::byte*>(into) + done,
+    const ssize_t got = ::pread(source, static_cast<std::byte*>(into) + done,
                                 static_cast<std::size_t>(count - done), begin + done);
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) fail(Status::io, "{}: cannot be read: {}", path_.string(), std::strerror(errno));

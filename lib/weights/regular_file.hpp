@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <memory>
 #include <string>
 
 #include "base/file.hpp"
@@ -11,7 +12,8 @@
 namespace reelmesh {
 
 /// A regular file, opened for reading. Symbolic links are followed. It is read with pread, not
-/// mapped: a mapped file that is truncated, or whose disk fails, ends the process with a signal.
+/// mapped: a mapped file that is truncated, or whose disk fails, ends the process with a signal. If
+/// there is a copy in use (copy_in_use), its bytes are read.
 class RegularFile {
  public:
   /// Throws Error(no_input) if the file is missing, Error(io) if it cannot be read, Error(data) if
@@ -42,6 +44,7 @@ class RegularFile {
   std::chrono::system_clock::time_point opened_ = std::chrono::system_clock::now();
   FileState state_;
   Descriptor descriptor_;
+  std::shared_ptr<const Descriptor> copy_;  ///< from which parts are read; null: the file
 };
 
 }  // namespace reelmesh
