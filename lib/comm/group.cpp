@@ -43,10 +43,18 @@ class PendingHostExchange final : public PendingExchange {
 // Counts messages that are not sent, and keeps their memory counted.
 class PretendedExchange final : public PendingExchange {
  public:
-  PretendedExchange(int rank, std::vector<Message> sends, std::vector<Message> receives)
+  // ranks: for each rank of the group its rank in the one of which it was made; empty: the same.
+  PretendedExchange(int rank, std::span<const int> ranks, std::vector<Message> sends,
+                    std::vector<Message> receives)
       : sends_(std::move(sends)), receives_(std::move(receives)) {
+    for (const auto* messages : {&sends_, &receives_}) {
+      for (const Message& message : *messages) {
+        if (!message.tensor.device().is_cuda()) continue;
+        const auto peer = static_cast<std::size_t>(message.peer);
+        Ledger::current().note_peer(ranks.empty() ? message.peer : ranks[peer]);
+      }
+    }
     const std::vector<Transfer> out = transfers(sends_), in = transfers(receives_);
-    for (const Transfer& sent : out) Ledger::current().note_sent(sent.peer, sent.bytes);
     const auto bytes = [](const std::vector<Transfer>& all) {
       return std::accumulate(all.begin(), all.end(), std::int64_t{0},
                              [](std::int64_t sum, const Transfer& one) { return sum + one.bytes; });
@@ -98,6 +106,15 @@ Environment::Environment() {
     setenv("OMPI_MCA_ess_singleton_isolated", "1", 0);
     setenv("OMPI_MCA_orte_create_session_dirs", "0", 0);
   }
+  // Here, as environment variables are set before there are threads. NCCL would register the
+  // buffers of captured messages with other processes and network cards for the lifetime of the
+  // graph. But trim_memory_pool() releases the memory of graphs between replays; a replay maps
+  // other physical memory to the same addresses.
+  setenv("NCCL_GRAPH_REGISTER", "0", 0);
+  // Kernels of two communicators may run one after the other. If ranks ran them in different
+  // orders, they would wait for each other for ever; so NCCL launches them in the order of the
+  // host's calls, which is the same on all ranks.
+  setenv("NCCL_LAUNCH_ORDER_IMPLICIT", "1", 0);
   int provided = 0;
   check(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_FUNNELED, &provided), "MPI_Init_thread");
   expect(provided >= MPI_THREAD_FUNNELED, "MPI offers no MPI_THREAD_FUNNELED");
@@ -118,7 +135,8 @@ void abort_all(Status status) {
   std::_Exit(static_cast<int>(status));
 }
 
-Group::Group(MPI_Comm comm, bool owned, const Group* parent) {
+Group::Group(MPI_Comm comm, bool owned, const Group* parent)
+    : independent_(std::make_shared<std::optional<Group>>()) {
   comm_ = std::shared_ptr<void>(new MPI_Comm(comm), [owned](void* p) {
     auto* handle = static_cast<MPI_Comm*>(p);
     int finalized = 0;
@@ -165,10 +183,22 @@ Group Group::use_device(Device device, Transport transport, double seconds) cons
   require(with_gpu == size_, Status::unavailable,
           "found a GPU on {} of {} ranks, expected one on all or on none", with_gpu, size_);
   if constexpr (cuda_built) {
-    group.device_transport_ = make_device_transport(group, device, transport, seconds);
-    group.transport_ranks_.resize(static_cast<std::size_t>(size_));
-    std::iota(group.transport_ranks_.begin(), group.transport_ranks_.end(), 0);
+    group.use(make_device_transport(group, device, transport, seconds));
   }
+  return group;
+}
+
+void Group::use(std::shared_ptr<DeviceTransport> transport) {
+  device_transport_ = std::move(transport);
+  transport_ranks_.resize(static_cast<std::size_t>(size_));
+  std::iota(transport_ranks_.begin(), transport_ranks_.end(), 0);
+  independent_ = std::make_shared<std::optional<Group>>();
+}
+
+Group Group::connected() const {
+  if (device_transport_ == nullptr || size_ == 1) return *this;
+  Group group = *this;
+  group.use(device_transport_->connected(group, false));
   return group;
 }
 
@@ -191,8 +221,10 @@ Group Group::range(int first, int count) const {
   expect(first >= 0 && count > 0 && first + count <= size_, "ranks {}..{} of a group of {}", first,
          first + count, size_);
   const bool within = rank_ >= first && rank_ < first + count;
-  if (pretended_) return within ? pretended(rank_ - first, count) : Group();
-  return split(within ? 0 : -1);
+  if (!pretended_) return split(within ? 0 : -1);
+  std::vector<int> colors(static_cast<std::size_t>(size_), -1);
+  std::fill_n(colors.begin() + first, count, 0);
+  return split(colors);
 }
 
 Group Group::split(const std::vector<int>& colors) const {
@@ -201,8 +233,14 @@ Group Group::split(const std::vector<int>& colors) const {
   if (!pretended_) return split(mine);
   if (mine < 0) return {};
   const auto before = std::count(colors.begin(), colors.begin() + rank_, mine);
-  return pretended(static_cast<int>(before),
-                   static_cast<int>(std::count(colors.begin(), colors.end(), mine)));
+  Group group = pretended(static_cast<int>(before),
+                          static_cast<int>(std::count(colors.begin(), colors.end(), mine)));
+  for (std::size_t rank = 0; rank < colors.size(); ++rank) {
+    if (colors[rank] != mine) continue;
+    group.transport_ranks_.push_back(transport_ranks_.empty() ? static_cast<int>(rank)
+                                                              : transport_ranks_[rank]);
+  }
+  return group;
 }
 
 Group Group::split(int color) const {
@@ -215,12 +253,14 @@ Group Group::split(int color) const {
 
 Group Group::independent() const {
   if (pretended_) return *this;
-  Group group = split(0);
-  auto other = device_transport_ == nullptr ? nullptr : device_transport_->another(group);
-  if (other == nullptr) return group;
-  group.device_transport_ = std::move(other);
-  std::iota(group.transport_ranks_.begin(), group.transport_ranks_.end(), 0);
-  return group;
+  if (!independent_->has_value()) {
+    Group group = split(0);
+    if (device_transport_ != nullptr && size_ > 1) {
+      group.use(device_transport_->connected(group, true));
+    }
+    *independent_ = std::move(group);
+  }
+  return **independent_;
 }
 
 Group Group::in_order(const std::vector<int>& order) const {
@@ -368,7 +408,7 @@ PendingMessages Group::begin_exchange(std::span<const Message> sends,
   if (!device) return {};
   for (const Message& message : out) trace::recorder().bytes_sent += message.tensor.bytes();
   if (pretended_) {
-    return {std::make_unique<PretendedExchange>(rank_, out, in), {}};
+    return {std::make_unique<PretendedExchange>(rank_, transport_ranks_, out, in), {}};
   }
   std::vector<trace::Message> recorded;
   if (trace::recorder().records_messages()) recorded = channel_->begin(out, in, tag);

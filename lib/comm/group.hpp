@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -58,24 +59,28 @@ class Group {
   /// The same ranks, with messages that are independent of this group's: they match among
   /// themselves, and those of device tensors have a stream of their own, with NCCL also a
   /// communicator of its own (from 2.26 on; before, they share this group's). So they may be begun
-  /// long before they are needed, by all ranks in the same order. Collective; errors as
-  /// use_device().
+  /// long before they are needed, by all ranks in the same order. The first call makes it, for all
+  /// copies of this group. Collective; errors as connected().
   Group independent() const;
 
   /// The same ranks in another order: order[i] = rank of this group. Collective.
   Group in_order(const std::vector<int>& order) const;
 
-  /// A group of the same ranks that can exchange device tensors; so can all groups made from it.
-  /// device: this rank's; nothing changes if it is the host on all ranks. transport: automatic
-  /// chooses NCCL if every rank has its own GPU and NCCL can be loaded, otherwise MPI.
-  /// seconds: how long a rank waits, for other ranks or for a device that waits for them, before it
-  /// throws Error(watchdog). This call throws it, too, if NCCL cannot connect all pairs of ranks.
-  /// All these groups share one NCCL communicator, since only point-to-point calls use it; so
-  /// making groups costs nothing, and a rank's exchanges on all of them are executed in the order
-  /// in which it begins them. An error of NCCL is thrown as Error(internal) by the next exchange or
-  /// wait for the device. Throws Error(unavailable) on all ranks if only some have a GPU, or if
-  /// `transport` is nccl and NCCL cannot be used. Collective.
+  /// A group of the same ranks, of which all groups made from it can be connected(). device: this
+  /// rank's; nothing changes if it is the host on all ranks. transport: automatic chooses NCCL if
+  /// every rank has its own GPU and NCCL can be loaded, otherwise MPI. seconds: how long a rank
+  /// waits, for other ranks or for a device that waits for them, before it throws Error(watchdog).
+  /// Throws Error(unavailable) on all ranks if only some have a GPU, or if `transport` is nccl and
+  /// NCCL cannot be used. Collective.
   Group use_device(Device device, Transport transport, double seconds) const;
+  /// The same ranks, which can exchange device tensors; so can all groups made from it. They share
+  /// one NCCL communicator, since only point-to-point calls use it, and a rank's exchanges on all
+  /// connected groups are executed in the order in which it begins them. The communicator is made
+  /// by the first call for these ranks and stays until the end; two ranks are connected by their
+  /// first messages. Error(watchdog) if ranks do not reach each other within the time-out, here or
+  /// at their first exchange. An error of NCCL is thrown as Error(internal) by the next exchange or
+  /// wait for the device. Without devices, and for one rank, this group. Collective.
+  Group connected() const;
   /// The transport of device tensors; automatic if use_device() was not called.
   Transport transport() const;
   /// Whether exchanges of device tensors can be captured in a CUDA graph: true if the host takes no
@@ -127,11 +132,15 @@ class Group {
 
  private:
   explicit Group(MPI_Comm comm, bool owned, const Group* parent = nullptr);
+  /// Of device tensors.
+  void use(std::shared_ptr<DeviceTransport> transport);
   std::shared_ptr<void> comm_;  ///< holds an MPI_Comm; null for pretended ranks
   std::shared_ptr<TraceChannel> channel_;
   std::shared_ptr<DeviceTransport> device_transport_;
-  /// For each rank of this group its rank in the group that the transport was made for.
+  /// For each rank of this group its rank in the group that was connected, or pretended; there
+  /// empty if it is the same.
   std::vector<int> transport_ranks_;
+  std::shared_ptr<std::optional<Group>> independent_;  ///< shared by copies; null if pretended
   int rank_ = -1;
   int size_ = 0;
   bool pretended_ = false;

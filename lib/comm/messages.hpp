@@ -50,18 +50,18 @@ class PendingMessages {
 };
 
 /// Exchanges a rank's device tensors with the ranks of one group and of all groups made from it.
-class DeviceTransport {
+class DeviceTransport : public std::enable_shared_from_this<DeviceTransport> {
  public:
   DeviceTransport() = default;
   DeviceTransport(const DeviceTransport&) = delete;
   DeviceTransport& operator=(const DeviceTransport&) = delete;
   virtual ~DeviceTransport() = default;
   virtual Transport transport() const = 0;
-  /// A transport of the same kind for the ranks of `group`, whose messages are independent of those
-  /// of this one; null if there can be no second one. Collective.
-  virtual std::shared_ptr<DeviceTransport> another(const Group& group) const = 0;
+  /// The transport of messages among the ranks of `group`. independent: of those that may be begun
+  /// long before others. What is expensive is made by the first call for these ranks. Collective.
+  virtual std::shared_ptr<DeviceTransport> connected(const Group& group, bool independent) = 0;
   /// Begins messages between the ranks of `comm`. transport_ranks: for each rank of `comm` its rank
-  /// in the group that the transport was made for. All tensors are non-empty and on the device.
+  /// in the group that was connected. All tensors are non-empty and on the device.
   virtual std::unique_ptr<PendingExchange> begin(MPI_Comm comm,
                                                  std::span<const int> transport_ranks,
                                                  std::span<const Message> sends,

@@ -22,6 +22,7 @@ Conditions plan_conditions(const Job& job, int ranks, int threads, std::vector<i
   machine.times = job.machine;
   machine.program = on_gpu ? program_bytes_on_gpu : program_bytes;
   machine.count_waiting_embeddings = !on_gpu;
+  machine.connects_devices = on_gpu && job.transport != Transport::mpi;
   require(job.speeds.empty() || job.speeds.size() == count, Status::unavailable,
           "device.speeds: found {} speeds, expected {}, one for each rank", job.speeds.size(),
           ranks);

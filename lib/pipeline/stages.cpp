@@ -13,7 +13,7 @@ namespace reelmesh::pipeline {
 namespace {
 
 comm::Group range_group(const comm::Group& world, const RankRange& range) {
-  return world.range(range.first, range.count);
+  return world.range(range.first, range.count).connected();
 }
 
 // A group for each of some ranges without common ranks.
@@ -23,7 +23,8 @@ std::vector<comm::Group> range_groups(const comm::Group& world,
       ranges, [&](const RankRange& range) { return range.contains(world.rank()); });
   const auto index = static_cast<std::size_t>(mine - ranges.begin());
   std::vector<comm::Group> groups(ranges.size());
-  const comm::Group own = world.split(mine == ranges.end() ? -1 : static_cast<int>(index));
+  const comm::Group own =
+      world.split(mine == ranges.end() ? -1 : static_cast<int>(index)).connected();
   if (mine != ranges.end()) groups[index] = own;
   return groups;
 }

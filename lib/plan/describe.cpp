@@ -77,6 +77,7 @@ json describe(const MemoryPlan& memory) {
                        {"decode", memory.decode(rank)},
                        {"parts",
                         {{"program", memory.program},
+                         {"connections", parts.connections},
                          {"queue", parts.embeddings},
                          {"text", described(parts.text)},
                          {"input", described(parts.encode)},

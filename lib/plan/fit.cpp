@@ -1,8 +1,11 @@
 #include "plan/fit.hpp"
 
 #include <algorithm>
+#include <set>
+#include <span>
 
 #include "base/number.hpp"
+#include "comm/connection_memory.hpp"
 #include "plan/step_time.hpp"
 
 namespace reelmesh {
@@ -12,6 +15,7 @@ void keep_larger(StageMemory& mine, const StageMemory& other) {
   mine.weights = std::max(mine.weights, other.weights);
   mine.working = std::max(mine.working, other.working);
   mine.per_thread = std::max(mine.per_thread, other.per_thread);
+  mine.peers = std::max(mine.peers, other.peers);
 }
 
 // The part of the streamed weights that each rank keeps.
@@ -24,6 +28,61 @@ std::vector<double> kept_parts(const Plan& plan) {
     }
   }
   return kept;
+}
+
+// What the messages of each stage take, as its ranks are connected in the pipeline: those of a
+// stage have one communicator, and another for sharded weights.
+void add_connections(MemoryPlan& memory, const Plan& plan) {
+  std::set<std::pair<int, int>> text;  // ranks with layers that follow one another
+  const std::vector<DeviceMap::Stage> parts = plan.device_map.stages();
+  for (std::size_t i = 1; i < parts.size(); ++i) {
+    const auto [a, b] = std::minmax(parts[i - 1].rank, parts[i].rank);
+    if (a != b) text.emplace(a, b);
+  }
+  for (const auto& [a, b] : text) {
+    for (const int rank : {a, b}) ++memory.ranks.at(index(plan.roles.text.first + rank)).text.peers;
+  }
+  const auto bytes = [&](const RankRange& range, int rank, std::int64_t peers, bool background) {
+    const auto on_node =
+        std::ranges::count(std::span(plan.node).subspan(index(range.first), index(range.count)),
+                           plan.node[index(rank)]);
+    const std::int64_t others = range.count - 1;
+    if (others == 0) return std::int64_t{0};
+    // A ring of all is connected first.
+    peers = std::clamp<std::int64_t>(peers, std::min<std::int64_t>(2, others), others);
+    const std::int64_t near = std::min<std::int64_t>(peers, on_node - 1);
+    return comm::connection_bytes(near, peers - near, background);
+  };
+  // Stages on the same ranks share a communicator.
+  std::vector<RankRange> ranges{plan.roles.text};
+  for (const auto* stage : {&plan.roles.denoise, &plan.roles.decode}) {
+    for (const RankRange& range : *stage) {
+      if (std::ranges::find(ranges, range) == ranges.end()) ranges.push_back(range);
+    }
+  }
+  const auto has = [](const std::vector<RankRange>& stage, const RankRange& range) {
+    return std::ranges::find(stage, range) != stage.end();
+  };
+  for (const RankRange& range : ranges) {
+    for (int rank = range.first; rank < range.first + range.count; ++rank) {
+      RankMemory& mine = memory.ranks[index(rank)];
+      std::int64_t peers = 0;
+      if (range == plan.roles.text) {
+        peers = mine.text.peers;
+        mine.text_connections = bytes(range, rank, peers, false);
+      }
+      if (has(plan.roles.denoise, range)) {
+        peers += mine.denoise.peers;
+        if (plan.weights.residence == Residence::sharded) {
+          mine.connections += bytes(range, rank, range.count - 1, true);
+        }
+      }
+      if (has(plan.roles.decode, range)) {
+        peers += std::max(mine.decode.peers, mine.encode.peers);
+      }
+      mine.connections += bytes(range, rank, peers, false);
+    }
+  }
 }
 
 // Of the plan with its queue_bytes, without offloading.
@@ -66,6 +125,7 @@ MemoryPlan plan_memory(const Plan& plan, const Workload& workload, const PlanMac
     }
     mine.keeps_encoder = roles.mode == Mode::split && mine.encode.used();
   }
+  if (machine.connects_devices) add_connections(memory, plan);
   return memory;
 }
 

@@ -40,6 +40,7 @@ struct PlanMachine {
   int threads = 1;                       ///< maximum over ranks
   std::int64_t program = program_bytes;  ///< per rank, before anything is loaded
   bool count_waiting_embeddings = true;  ///< whether waiting embeddings count as planned memory
+  bool connects_devices = false;         ///< whether NCCL has connections between the ranks
   std::vector<int> node_of;              ///< node of each launched rank; empty: one node
   PerRank<double> rank_weights;          ///< relative speeds; none: equal
   PerRank<std::int64_t> memory_limits;   ///< bytes; none: no limit

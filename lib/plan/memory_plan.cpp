@@ -33,15 +33,15 @@ int furthest_over(const MemoryPlan& memory) {
 }  // namespace
 
 std::int64_t MemoryPlan::text(int rank) const {
-  const StageMemory& stage = of(*this, rank).text;
-  return program + threads * stage.per_thread + stage.total();
+  const RankMemory& r = of(*this, rank);
+  return program + threads * r.text.per_thread + r.text_connections + r.text.total();
 }
 
 std::int64_t MemoryPlan::encode(int rank) const {
   const RankMemory& r = of(*this, rank);
   if (!r.encode.used()) return 0;
   const std::int64_t per_thread = std::max(r.text.per_thread, r.encode.per_thread);
-  return program + threads * per_thread + r.embeddings + r.encode.total() +
+  return program + threads * per_thread + r.connections + r.embeddings + r.encode.total() +
          (keeps_both(r) ? r.decode.weights : 0);
 }
 
@@ -49,7 +49,7 @@ std::int64_t MemoryPlan::denoise(int rank) const {
   const RankMemory& r = of(*this, rank);
   const std::int64_t per_thread =
       std::max({r.text.per_thread, r.encode.per_thread, r.denoise.per_thread});
-  return program + threads * per_thread + r.embeddings + r.denoise.total() +
+  return program + threads * per_thread + r.connections + r.embeddings + r.denoise.total() +
          (offloads || unloads_decoder ? 0 : r.decode.weights);
 }
 
@@ -58,7 +58,7 @@ std::int64_t MemoryPlan::decode(int rank) const {
   const std::int64_t per_thread =
       std::max({r.text.per_thread, r.encode.per_thread, r.denoise.per_thread, r.decode.per_thread});
   const std::int64_t encoder = keeps_both(r) ? r.encode.weights : 0;
-  return program + threads * per_thread + r.embeddings + r.decode.total() +
+  return program + threads * per_thread + r.connections + r.embeddings + r.decode.total() +
          std::max(offloads ? 0 : r.denoise.weights, encoder);
 }
 

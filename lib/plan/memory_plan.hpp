@@ -12,6 +12,8 @@ struct RankMemory {
   /// unloaded.
   bool keeps_encoder = false;
   std::int64_t text_on_host = 0;  ///< bytes of layers of the text encoder
+  /// Of communicators between GPUs: while prompts are encoded, and later.
+  std::int64_t text_connections = 0, connections = 0;
 };
 
 struct MemoryPlan {

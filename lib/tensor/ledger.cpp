@@ -91,6 +91,7 @@ std::array<std::int64_t, purposes> Ledger::present_by_purpose() const {
 }
 
 void Ledger::release() {
+  peers_.clear();
   device_->range.release();
   device_->peak = device_->peak_in_use = 0;
   device_->note_peak();

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <set>
 #include <string_view>
 
 #include "base/trace.hpp"
@@ -69,7 +70,7 @@ class Ledger {
   std::int64_t peak() const;         ///< since release(); with holes
   std::int64_t peak_in_use() const;  ///< the same without holes
   std::array<std::int64_t, purposes> present_by_purpose() const;
-  /// As release_free_memory() of a host. The peak is then what is present.
+  /// As release_free_memory() of a host. The peak is then what is present, and there are no peers.
   void release();
 
   /// A thread uses a buffer (ops::thread_scratch) of this many bytes.
@@ -79,9 +80,10 @@ class Ledger {
 
   /// FLOPs, bytes sent and fetched, as a run counts them.
   const trace::Recorder& counted() const { return recorder_; }
-  /// Messages to a rank of the group.
-  void note_sent(int peer, std::int64_t bytes) { sent_[peer] += bytes; }
-  const std::map<int, std::int64_t>& sent() const { return sent_; }
+  /// A rank of the pretended group with which tensors on devices are exchanged.
+  void note_peer(int peer) { peers_.insert(peer); }
+  /// Number of these since release().
+  std::int64_t peers() const { return std::ssize(peers_); }
 
   /// Of the operations of one kind (names of spans).
   struct Total {
@@ -107,7 +109,7 @@ class Ledger {
   trace::Recorder recorder_;
   std::shared_ptr<Memory> device_, host_;  ///< host_: of a GPU's rank
   std::array<std::int64_t, scratch_slots> scratch_{};
-  std::map<int, std::int64_t> sent_;
+  std::set<int> peers_;
   std::map<std::string_view, Total> operations_;
   std::shared_ptr<const TimeModel> times_;
   Elapsed elapsed_;

@@ -71,7 +71,8 @@ bool encode_videos(const comm::Group& world, const Samples& samples,
   const auto own = std::ranges::find_if(
       ranges, [&](const RankRange& range) { return range.contains(world.rank()); });
   const auto which = static_cast<std::size_t>(own - ranges.begin());
-  const comm::Group group = world.split(own == ranges.end() ? -1 : static_cast<int>(which));
+  const comm::Group group =
+      world.split(own == ranges.end() ? -1 : static_cast<int>(which)).connected();
   std::unique_ptr<const Encoder> encoder;
   if (group.member()) {
     const trace::Scope scope(trace::spans::load);

@@ -81,7 +81,7 @@ TEST_F(RecordedMessages, EverySendHasOneReceive) {
 }
 
 TEST_F(RecordedMessages, GroupsHaveChannelsOfTheirOwn) {
-  for (int i = 0; i < 3; ++i) begin_ring(world.independent(), 8, 1).finish();
+  for (int i = 0; i < 3; ++i) begin_ring(world.split(0), 8, 1).finish();
   begin_ring(world.split(world.rank()), 8, 1).finish();  // a group of each rank
   std::map<std::int64_t, int> receives;                  // by channel
   for (const auto& [rank, row] : rows_of_all()) receives[row.channel] += row.sends ? 0 : 1;

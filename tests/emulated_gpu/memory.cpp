@@ -80,7 +80,8 @@ std::optional<Memory::Block> Memory::take(int number, std::size_t bytes, bool of
   const std::scoped_lock lock(mutex_);
   Device& device = devices_[static_cast<std::size_t>(number)];
   Usage& usage = device.usage;
-  if (bytes > settings().memory || usage.used + rounded(bytes) > settings().memory) return {};
+  const std::size_t room = settings().memory - device.outside;
+  if (bytes > room || usage.used + rounded(bytes) > room) return {};
   const std::size_t length = guarded_bytes(bytes);
   const auto fit = std::find_if(device.free.begin(), device.free.end(),
                                 [&](const auto& hole) { return hole.second >= length; });
@@ -148,6 +149,20 @@ void Memory::clear(const Block& block) {
   check_zone(block, begin - unit, begin);
   check_zone(block, end, begin + rounded(block.bytes) + unit);
   std::memset(block.address, static_cast<int>(poison), block.bytes);
+}
+
+bool Memory::take_outside(int number, std::int64_t bytes) {
+  const std::scoped_lock lock(mutex_);
+  Device& device = devices_[static_cast<std::size_t>(number)];
+  const auto then = static_cast<std::size_t>(static_cast<std::int64_t>(device.outside) + bytes);
+  if (bytes > 0 && device.usage.reserved + then > settings().memory) return false;
+  device.outside = then;
+  return true;
+}
+
+std::size_t Memory::outside(int device) {
+  const std::scoped_lock lock(mutex_);
+  return devices_[static_cast<std::size_t>(device)].outside;
 }
 
 Memory::Usage Memory::usage(int device) {

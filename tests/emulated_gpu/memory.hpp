@@ -41,6 +41,10 @@ class Memory {
   static void clear(const Block& block);
 
   Usage usage(int device);
+  /// Takes memory that is no block, of a library; gives it back if bytes < 0. False if the device
+  /// has too little left.
+  bool take_outside(int device, std::int64_t bytes);
+  std::size_t outside(int device);          ///< bytes
   void trim(int device, std::size_t keep);  ///< releases reserved memory beyond `keep` bytes
 
   /// The memory of all devices is accessible as long as at least one of these exists.
@@ -56,6 +60,7 @@ class Memory {
   struct Device {
     std::map<std::size_t, std::size_t> free;  // offset → length
     Usage usage;
+    std::size_t outside = 0;
   };
 
   Memory();

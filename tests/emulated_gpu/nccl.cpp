@@ -6,17 +6,23 @@
 //   REELMESH_EMULATED_NCCL_FAIL=RANK:N         the Nth group of that rank (from 1) fails
 //   REELMESH_EMULATED_NCCL_FAIL=RANK:connect   connecting fails, in ncclGroupEnd on the host
 //   REELMESH_EMULATED_NCCL_HANG=RANK:…         the same hangs, without an error
+//   REELMESH_EMULATED_NCCL_COUNTS=FILE         what each process has taken is appended at its end
+//
+// Communicators and connections take memory of the device, as on eight H100.
 #include <nccl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
 #include <mutex>
 #include <set>
 #include <utility>
 
+#include "emulated_gpu/memory.hpp"
 #include "emulated_gpu/settings.hpp"
 #include "emulated_gpu/stream.hpp"
 #include "emulated_gpu/wire.hpp"
@@ -25,17 +31,46 @@ using namespace reelmesh::emulated;
 
 namespace {
 
+// Of this process.
+struct Counts {
+  std::atomic<int> communicators = 0, ways = 0;  // made
+  std::atomic<std::int64_t> bytes = 0;           // of all that were made
+
+  ~Counts() {
+    const char* file = std::getenv("REELMESH_EMULATED_NCCL_COUNTS");
+    if (file == nullptr) return;
+    std::ofstream(file, std::ios::app) << "communicators " + std::to_string(communicators) +
+                                              " ways " + std::to_string(ways) + " bytes " +
+                                              std::to_string(bytes) + "\n";
+  }
+};
+Counts counts;
+
 // Shared with pending work and graphs, which may outlive ncclComm.
 struct Communicator {
-  Communicator(const std::string& name, int own_rank, int ranks, const std::string& hello)
-      : rank(own_rank), size(ranks), connections(name, own_rank, ranks, hello) {}
-  int rank, size;
+  Communicator(const std::string& name, int own_rank, int ranks, const std::string& hello,
+               int own_device, int own_channels)
+      : rank(own_rank),
+        size(ranks),
+        device(own_device),
+        channels(own_channels),
+        connections(name, own_rank, ranks, hello) {}
+  ~Communicator() { Memory::instance().take_outside(device, -taken); }
+  bool take(std::int64_t bytes) {
+    if (!Memory::instance().take_outside(device, bytes)) return false;
+    taken += bytes;
+    counts.bytes += bytes;
+    return true;
+  }
+  int rank, size, device, channels;
+  std::int64_t taken = 0;  // bytes
   Connections connections;
   std::mutex one_at_a_time;
   std::atomic<ncclResult_t> error = ncclSuccess;
   std::string why;  // text of the error; written before `error`
   std::atomic<int> groups = 0;
-  std::set<int> met;  // ranks that this one is connected to; used by the host only
+  // Ranks that this one is connected to, to send and to receive; used by the host only.
+  std::set<std::pair<int, bool>> met;
 };
 
 std::string last_error;  // shared by all threads, as in NCCL
@@ -75,15 +110,20 @@ void run_group(Communicator& communicator, const std::vector<Message>& sends,
 // Runs on the host, before a group is enqueued.
 ncclResult_t connect(Communicator& communicator, const std::vector<Message>& sends,
                      const std::vector<Message>& receives) {
-  bool all_met = true;
+  constexpr std::int64_t bytes_of_channel = std::int64_t{7} << 20;  // of a way
+  int ways = 0;
   for (const auto* messages : {&sends, &receives}) {
     for (const Message& message : *messages) {
       if (message.peer != communicator.rank) {
-        all_met = !communicator.met.insert(message.peer).second && all_met;
+        ways += communicator.met.insert({message.peer, messages == &sends}).second ? 1 : 0;
       }
     }
   }
-  if (all_met) return ncclSuccess;
+  if (ways == 0) return ncclSuccess;
+  counts.ways += ways;
+  if (!communicator.take(ways * communicator.channels * bytes_of_channel)) {
+    return refuse(ncclUnhandledCudaError, "out of memory");
+  }
   if (named("REELMESH_EMULATED_NCCL_FAIL", communicator.rank, "connect")) {
     return refuse(ncclSystemError, "connecting was made to fail");
   }
@@ -131,7 +171,14 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int ranks, ncclUniqueId id
   if (cudaGetDevice(&device) != cudaSuccess) return ncclUnhandledCudaError;
   char bus[32] = {};
   cudaDeviceGetPCIBusId(bus, sizeof bus, device);
-  auto communicator = std::make_shared<Communicator>(id.internal, rank, ranks, bus);
+  constexpr int channels = 32;
+  auto communicator = std::make_shared<Communicator>(
+      id.internal, rank, ranks, bus, device,
+      config->maxCTAs > 0 ? std::min(config->maxCTAs, channels) : channels);
+  if (!communicator->take(std::int64_t{200} << 20)) {
+    return refuse(ncclUnhandledCudaError, "out of memory");
+  }
+  ++counts.communicators;
   const char* several = std::getenv("NCCL_MULTI_RANK_GPU_ENABLE");
   if (several == nullptr || std::string(several) != "1") {
     for (int other = 0; other < ranks; ++other) {

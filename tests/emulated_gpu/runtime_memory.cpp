@@ -262,7 +262,8 @@ cudaError_t cudaMemGetInfo(std::size_t* free, std::size_t* total) {
   int device = 0;
   if (const cudaError_t status = cudaGetDevice(&device); status != cudaSuccess) return status;
   *total = settings().memory;
-  *free = *total - std::min(*total, Memory::instance().usage(device).reserved);
+  Memory& memory = Memory::instance();
+  *free = *total - std::min(*total, memory.usage(device).reserved + memory.outside(device));
   return cudaSuccess;
 }
 

@@ -1,15 +1,19 @@
 """Several ranks with real or emulated GPUs (REELMESH_BACKEND=cuda): every transport gives the bits
 of one rank, and a job ends if messages fail or never arrive."""
 
+import json
+import sys
+
 import numpy
 
-from support import (ERROR, LONG, MPIRUN, Reference, Scratch, command_of, execute, main,
-                     read_clip, run)
+from support import (BACKEND, DATA, ERROR, LONG, MPIRUN, Reference, Scratch, command_of,
+                     execute, main, read_clip, run)
 
 # Random delays of work expose missing synchronization.
 GPUS = {"REELMESH_EMULATED_GPUS": "8", "REELMESH_EMULATED_GPU_DELAY": "100"}
 SHARED = {"REELMESH_EMULATED_GPUS": "1"}
 BY = "messages between GPUs use "
+SOURCE = DATA.parents[2]
 TIMEOUT = 4  # seconds, device.timeout of jobs whose messages never arrive
 
 
@@ -59,7 +63,7 @@ class Transport(Scratch):
 
     def test_error_of_the_first_contact_ends_the_job(self):
         self.ends(GPUS | {"REELMESH_EMULATED_NCCL_FAIL": "1:connect"}, 70,
-                  "NCCL of rank 1 on cuda:1: first messages of all ranks: unhandled system error; "
+                  "NCCL of rank 1 on cuda:1: first messages of ranks: unhandled system error; "
                   "connecting was made to fail")
 
     def test_ranks_that_do_not_reach_each_other_end_the_job(self):
@@ -72,6 +76,55 @@ class Transport(Scratch):
     def test_messages_that_never_come_end_the_job(self):
         self.ends(GPUS | {"REELMESH_EMULATED_NCCL_HANG": "2:5"}, 76, "NCCL of rank",
                   "device.timeout", device__timeout=f"{TIMEOUT}s")
+
+    def counts(self, options, name="run"):
+        """Communicators, connections (ways of pairs) and bytes of each rank of a job on 3 ranks."""
+        file = self.folder / "counts"
+        file.unlink(missing_ok=True)
+        outcome = run(options, 3, GPUS | {"REELMESH_EMULATED_NCCL_COUNTS": file}, timeout=120,
+                      name=name)
+        self.assertEqual(outcome.status, 0, outcome)
+        return sorted(tuple(int(word) for word in line.split()[1::2])
+                      for line in file.read_text().splitlines())
+
+    # Neither steps, nor clips, nor how often weights are loaded change the number of communicators.
+
+    def test_communicators_of_a_job_are_made_once(self):
+        prompts = self.folder / "prompts.txt"
+        prompts.write_text("a fox\na bear\na heron\n")
+        more = {"parallel__weights": "sharded", "output__video": "yes",
+                "parallel__mode": "phased", "parallel__replicas": 1}
+        once = self.counts(self.options("once", **more))
+        self.assertEqual([rank[:2] for rank in once], 3 * [(2, 8)])
+        several = self.options("several", sample__steps=4, parallel__decode_weights="host", **more)
+        del several["prompt.text"]
+        self.assertEqual(self.counts(several | {"prompt.file": prompts}), once)
+
+    def test_communicators_of_a_training_are_made_once(self):
+        clips = self.folder / "clips"
+        made = execute([sys.executable, SOURCE / "tools" / "make_training_clips", clips,
+                        "--count", 2, "--prompts", 1])
+        if made.status == 69:
+            self.skipTest(made.errors.strip())
+        for steps in (1, 3):
+            found = self.counts({
+                "model.path": SOURCE / "inputs" / "demo_model", "data.path": clips, "output.path": self.folder / str(steps),
+                "train.method": "full", "train.steps": steps, "train.batch": 1,
+                "parallel.weights": "sharded", "parallel.replicas": 1}, "train")
+            self.assertEqual([rank[:2] for rank in found], 3 * [(2, 8)])
+
+    def test_the_plan_knows_the_memory_of_communicators(self):
+        for weights in ("replicated", "sharded"):
+            with self.subTest(weights):
+                options = self.options(weights, parallel__mode="phased", parallel__replicas=1,
+                                       parallel__weights=weights)
+                found = self.counts(options)
+                del options["output.path"]
+                outcome = self.plan({"device.backend": BACKEND} | options, "--ranks", 3, "--json")
+                self.assertEqual(outcome.status, 0, outcome)
+                ranks = json.loads(outcome.output)["memory"]["by_rank"]
+                planned = sorted(rank["memory"]["parts"]["connections"] for rank in ranks)
+                self.assertEqual(planned, [rank[2] for rank in found])
 
     def test_a_rank_may_take_longer_to_load_than_the_others_wait(self):
         # Each piece of work on the slow GPU is delayed by 12 ms on average; loading the transformer

@@ -76,8 +76,9 @@ class RanksTest : public OnOwnDevice<testing::TestWithParam<Transport>> {
       return entry.second.ranks.handle() == test::world().handle();
     });
     if (found == last) {
-      found = made.emplace(GetParam(),
-                           Made{test::world(), test::world().use_device(device, GetParam(), 100)});
+      found = made.emplace(
+          GetParam(),
+          Made{test::world(), test::world().use_device(device, GetParam(), 100).connected()});
     }
     world = found->second.with_device;
   }

@@ -51,7 +51,7 @@ std::shared_ptr<DeviceTransport> make_device_transport(const Group& group, Devic
           "2.30 and later take several ranks of a GPU with NCCL_MULTI_RANK_GPU_ENABLE=1)",
           why);
   if (!why.empty()) return make_mpi_transport(device);
-  return make_nccl_transport(group, device, seconds);
+  return make_nccl_transport(device, seconds);
 }
 
 }  // namespace reelmesh::comm

@@ -7,16 +7,16 @@
 
 namespace reelmesh::comm {
 
-/// The transport that Group::use_device() describes. Every rank of the group has a GPU. Collective.
+/// The transport that Group::use_device() describes, not yet connected. Every rank of the group has
+/// a GPU. Collective.
 std::shared_ptr<DeviceTransport> make_device_transport(const Group& group, Device device,
                                                        Transport transport, double seconds);
 
 /// Through MPI, by pinned host memory.
 std::shared_ptr<DeviceTransport> make_mpi_transport(Device device);
 
-/// Through NCCL, whose communicator is made here. seconds: time-out. Collective.
-std::shared_ptr<DeviceTransport> make_nccl_transport(const Group& group, Device device,
-                                                     double seconds);
+/// Through NCCL, with a communicator for each group that is connected. seconds: time-out.
+std::shared_ptr<DeviceTransport> make_nccl_transport(Device device, double seconds);
 
 /// Why this process cannot use NCCL; empty if it can.
 std::string why_no_nccl();

@@ -116,8 +116,8 @@ class MpiTransport final : public DeviceTransport {
     shared_->copies = cuda::make_stream();
   }
   Transport transport() const override { return Transport::mpi; }
-  std::shared_ptr<DeviceTransport> another(const Group& /*group*/) const override {
-    return make_mpi_transport(shared_->device);
+  std::shared_ptr<DeviceTransport> connected(const Group& /*group*/, bool independent) override {
+    return independent ? make_mpi_transport(shared_->device) : shared_from_this();
   }
   std::unique_ptr<PendingExchange> begin(MPI_Comm comm, std::span<const int> /*transport_ranks*/,
                                          std::span<const Message> sends,

@@ -8,13 +8,16 @@
 #include <cstdlib>
 #include <exception>
 #include <future>
+#include <map>
 #include <optional>
 #include <set>
 #include <thread>
 
+#include "comm/connection_memory.hpp"
 #include "comm/cuda/device_transport.hpp"
 #include "comm/cuda/pinned.hpp"
 #include "comm/group_values.hpp"
+#include "comm/trace_channel.hpp"
 #include "tensor/cuda/libraries.hpp"
 #include "tensor/cuda/runtime.hpp"
 
@@ -43,32 +46,42 @@ const Library& library() {
   return functions;
 }
 
-// 22803 for 2.28.3; 0 if NCCL does not tell.
-int version() {
-  int number = 0;
-  return library().ncclGetVersion(&number) == ncclSuccess ? number : 0;
+// Whether NCCL runs the kernels of two communicators in the order of the host's calls.
+bool keeps_launch_order() {
+  constexpr int first_version = 22600;  // earlier ones do not know the variable
+  int version = 0;
+  const char* asked = std::getenv("NCCL_LAUNCH_ORDER_IMPLICIT");  // set by comm::Environment
+  return library().ncclGetVersion(&version) == ncclSuccess && version >= first_version &&
+         asked != nullptr && std::string_view(asked) != "0";
 }
 
 void destroy(ncclComm_t comm) { library().ncclCommDestroy(comm); }
 using Communicator = Handle<ncclComm_t, &destroy>;
 using Clock = std::chrono::steady_clock;
 
-// Each rank sends a byte to every other. NCCL connects two ranks at their first message, on the
-// host, inside ncclGroupEnd, which may block forever.
-ncclResult_t connect_all_pairs(ncclComm_t comm, int size, int rank, cudaStream_t stream) {
+constexpr const char* not_connected = "NCCL could not connect all ranks";
+
+// One way of messages between this rank and another.
+struct Way {
+  int peer = 0;
+  bool sends = false;  ///< from this rank
+  auto operator<=>(const Way&) const = default;
+};
+
+// A byte on each of these ways.
+ncclResult_t exchange_bytes(ncclComm_t comm, const std::vector<Way>& ways, cudaStream_t stream) {
   const Library& nccl = library();
   // Stream-ordered, like the messages: the memory is freed after they have completed.
   void* memory = nullptr;
-  const auto bytes = static_cast<std::size_t>(size);
-  cuda::check(cudaMallocAsync(&memory, bytes, stream), "cudaMallocAsync");
-  cuda::check(cudaMemsetAsync(memory, 0, bytes, stream), "cudaMemsetAsync");
-  auto* words = static_cast<std::byte*>(memory);  // one byte per rank
+  cuda::check(cudaMallocAsync(&memory, ways.size(), stream), "cudaMallocAsync");
+  cuda::check(cudaMemsetAsync(memory, 0, ways.size(), stream), "cudaMemsetAsync");
+  auto* byte = static_cast<std::byte*>(memory);
   ncclResult_t status = nccl.ncclGroupStart();
-  for (int peer = 0; peer < size && status == ncclSuccess; ++peer) {
-    if (peer == rank) continue;
-    status = nccl.ncclSend(words + rank, 1, ncclUint8, peer, comm, stream);
+  for (const Way& way : ways) {
     if (status != ncclSuccess) break;
-    status = nccl.ncclRecv(words + peer, 1, ncclUint8, peer, comm, stream);
+    status = way.sends ? nccl.ncclSend(byte, 1, ncclUint8, way.peer, comm, stream)
+                       : nccl.ncclRecv(byte, 1, ncclUint8, way.peer, comm, stream);
+    ++byte;
   }
   if (status == ncclSuccess) status = nccl.ncclGroupEnd();
   if (status != ncclSuccess) return status;
@@ -76,15 +89,20 @@ ncclResult_t connect_all_pairs(ncclComm_t comm, int size, int rank, cudaStream_t
   return ncclSuccess;
 }
 
+// Messages among the ranks of one group.
 class Link {
  public:
-  Link(const Group& group, Device device, double seconds);
+  struct Settings {
+    Device device;
+    double seconds = 0;
+    // Links may share it: their messages then follow one another.
+    std::shared_ptr<const cuda::Stream> stream;
+    bool background = false;  // messages beside others, which are not to take many processors
+  };
+  Link(const Group& group, Settings settings);
   ~Link();
   Link(const Link&) = delete;
   Link& operator=(const Link&) = delete;
-
-  Device device() const { return device_; }
-  double seconds() const { return seconds_; }
 
   // Throws if NCCL has reported an asynchronous error, or if there was an earlier failure.
   void check_health();
@@ -101,6 +119,14 @@ class Link {
   [[noreturn]] void give_up(Status status, const std::string& why);
   [[noreturn]] void fail_start(const char* why);
   void start(const Group& group);
+  void connect(const std::vector<Way>& ways, Clock::time_point deadline);
+  void connect(std::span<const int> transport_ranks, std::span<const Message> sends,
+               std::span<const Message> receives);
+  Clock::time_point deadline() const {
+    return Clock::now() + std::chrono::duration_cast<Clock::duration>(
+                              std::chrono::duration<double>(settings_.seconds));
+  }
+  cudaStream_t stream() const { return settings_.stream->get(); }
   template <class Call>
   void watched(const char* name, Clock::time_point deadline, const char* late, Call call);
   void abandon();
@@ -114,11 +140,11 @@ class Link {
     bool captured = true;  // captured or never recorded: the host has nothing to wait for
   };
 
-  Device device_;
-  int rank_;
-  double seconds_;
+  Settings settings_;
+  int rank_;                      // in the job
+  int own_, size_;                // rank in the group, and its size
   std::optional<Error> failure_;  // the first failure; thrown again by every later call
-  cuda::Stream stream_;
+  std::set<Way> connected_;
   cuda::Event ready_;
   std::array<ExchangeEvent, max_exchanges_ahead> completed_;
   std::size_t begun_ = 0;
@@ -134,14 +160,12 @@ void watch_all(double waited) {
   for (Link* link : links()) link->watch(waited);
 }
 
-Link::Link(const Group& group, Device device, double seconds)
-    : device_(device), rank_(Group::world().rank()), seconds_(seconds), ready_(cuda::make_event()) {
-  cuda::stream(device);  // makes `device` the current one
-  // Messages are small kernels that other ranks wait for, so their stream has the highest priority.
-  int lowest = 0, greatest = 0;
-  cuda::check(cudaDeviceGetStreamPriorityRange(&lowest, &greatest),
-              "cudaDeviceGetStreamPriorityRange");
-  stream_ = cuda::make_stream(greatest);
+Link::Link(const Group& group, Settings settings)
+    : settings_(std::move(settings)),
+      rank_(Group::world().rank()),
+      own_(group.rank()),
+      size_(group.size()),
+      ready_(cuda::make_event()) {
   for (ExchangeEvent& moment : completed_) moment.event = cuda::make_event();
   try {
     start(group);
@@ -164,7 +188,9 @@ Link::~Link() {
 // to end the job.
 void Link::abandon() {
   comm_.release();
-  stream_.release();
+  static std::vector<std::shared_ptr<const cuda::Stream>>& leaked =
+      *new std::vector<std::shared_ptr<const cuda::Stream>>;
+  leaked.push_back(settings_.stream);
 }
 
 // Adds a time-out to a call that blocks the host until other ranks take part. The call runs in a
@@ -172,7 +198,7 @@ void Link::abandon() {
 // value, and the handles that it uses are then not destroyed (abandon()).
 template <class Call>
 void Link::watched(const char* name, Clock::time_point deadline, const char* late, Call call) {
-  std::packaged_task<ncclResult_t()> task([call, device = device_] {
+  std::packaged_task<ncclResult_t()> task([call, device = settings_.device] {
     cuda::check(cudaSetDevice(device.cuda), "cudaSetDevice");
     return call();
   });
@@ -182,57 +208,76 @@ void Link::watched(const char* name, Clock::time_point deadline, const char* lat
   check(done.get(), name);
 }
 
-// Makes the communicator and connects all pairs of ranks. Doing this early has three reasons:
-// capture and the first step need the connections, their memory is allocated before the plan looks
-// at what is free, and a misconfigured network is found here, not after hours in another stage.
+// Makes the communicator, and sends a byte around the group: a misconfigured network is found here,
+// not after hours in another stage.
 void Link::start(const Group& group) {
-  // NCCL would register the buffers of captured messages with other processes and network cards for
-  // the lifetime of the graph. But trim_memory_pool() releases the memory of graphs between
-  // replays; a replay maps other physical memory to the same addresses.
-  setenv("NCCL_GRAPH_REGISTER", "0", 0);
-  // Kernels of two communicators may run one after the other. If ranks ran them in different
-  // orders, they would wait for each other for ever; so NCCL launches them in the order of the
-  // host's calls, which is the same on all ranks.
-  setenv("NCCL_LAUNCH_ORDER_IMPLICIT", "1", 0);
   ncclUniqueId id = {};
-  if (group.rank() == 0) check(library().ncclGetUniqueId(&id), "ncclGetUniqueId");
+  if (own_ == 0) check(library().ncclGetUniqueId(&id), "ncclGetUniqueId");
   id = broadcast_value(group, id, 0);
-  const auto deadline = Clock::now() + std::chrono::duration_cast<Clock::duration>(
-                                           std::chrono::duration<double>(seconds_));
-  const int size = group.size(), rank = group.rank();
+  const Clock::time_point until = deadline();
   const auto made = std::make_shared<ncclComm_t>();
-  watched("ncclCommInitRankConfig", deadline, "not all ranks made a communicator",
-          [made, size, id, rank] {
+  watched("ncclCommInitRankConfig", until, "not all ranks made a communicator",
+          [made, size = size_, id, rank = own_, background = settings_.background] {
             ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
             config.blocking = 1;  // when ncclGroupEnd returns, the calls are enqueued
+            if (background) config.maxCTAs = background_channels;
             return library().ncclCommInitRankConfig(made.get(), size, id, rank, &config);
           });
   comm_ = Communicator(*made);
-  if (size == 1) return;
 
-  const char* late = "NCCL could not connect all ranks";
-  watched("first messages of all ranks", deadline, late,
-          [comm = comm_.get(), size, rank, stream = stream_.get()] {
-            return connect_all_pairs(comm, size, rank, stream);
-          });
-  cuda::check(cudaEventRecord(ready_.get(), stream_.get()), "cudaEventRecord");
+  connect({{(own_ + 1) % size_, true}, {(own_ + size_ - 1) % size_, false}}, until);
+  cuda::check(cudaEventRecord(ready_.get(), stream()), "cudaEventRecord");
   while (!cuda::reached(ready_.get())) {
     check_health();
-    if (Clock::now() > deadline) fail_start(late);
+    if (Clock::now() > until) fail_start(not_connected);
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
+}
+
+// NCCL connects two ranks at their first message, on the host, inside ncclGroupEnd, which may block
+// forever. So the first messages are bytes of their own, with a time-out. Connections take memory
+// and files, so each rank is connected only to those with which it exchanges something, and to a
+// limited number at a time. Which these are depends on the distance alone: two ranks meet in the
+// same round, so that rounds cannot wait for one another in a circle.
+void Link::connect(const std::vector<Way>& ways, Clock::time_point until) {
+  constexpr int distances_of_round = 32;
+  std::map<int, std::vector<Way>> rounds;
+  for (const Way& way : ways) {
+    if (way.peer == own_ || !connected_.insert(way).second) continue;
+    const int distance = std::abs(way.peer - own_);
+    rounds[(std::min(distance, size_ - distance) - 1) / distances_of_round].push_back(way);
+  }
+  for (const auto& [round, together] : rounds) {
+    watched("first messages of ranks", until, not_connected,
+            [comm = comm_.get(), together = together, stream = stream()] {
+              return exchange_bytes(comm, together, stream);
+            });
+  }
+}
+
+// Before the messages of an exchange, which have all the same ranks on both sides.
+void Link::connect(std::span<const int> transport_ranks, std::span<const Message> sends,
+                   std::span<const Message> receives) {
+  std::vector<Way> ways;
+  for (const Message& message : sends) {
+    ways.push_back({transport_ranks[static_cast<std::size_t>(message.peer)], true});
+  }
+  for (const Message& message : receives) {
+    ways.push_back({transport_ranks[static_cast<std::size_t>(message.peer)], false});
+  }
+  connect(ways, deadline());
 }
 
 void Link::fail_start(const char* why) {
   give_up(Status::watchdog,
           fmt::format("{} within {:g} s (device.timeout); NCCL_DEBUG=INFO in the environment shows "
                       "which network interfaces it tries, NCCL_SOCKET_IFNAME names those it may",
-                      why, seconds_));
+                      why, settings_.seconds));
 }
 
 void Link::give_up(Status status, const std::string& why) {
-  failure_.emplace(status,
-                   fmt::format("NCCL of rank {} on {}: {}", rank_, to_string(device_), why));
+  failure_.emplace(
+      status, fmt::format("NCCL of rank {} on {}: {}", rank_, to_string(settings_.device), why));
   throw *failure_;
 }
 
@@ -253,42 +298,44 @@ void Link::check_health() {
 
 void Link::watch(double waited) {
   check_health();
-  if (waited > seconds_) {
+  if (waited > settings_.seconds) {
     give_up(
         Status::watchdog,
         fmt::format(
             "its work did not finish within {:g} s (device.timeout), without an error: it waits "
             "for other ranks",
-            seconds_));
+            settings_.seconds));
   }
 }
 
 std::size_t Link::begin(std::span<const int> transport_ranks, std::span<const Message> sends,
                         std::span<Message> receives) {
   check_health();
-  const cudaStream_t compute = cuda::stream(device_);
+  const cudaStream_t compute = cuda::stream(settings_.device);
   const bool captured = cuda::captures(compute);
+  // A capture has the messages of calls that were made before.
+  if (!captured) connect(transport_ranks, sends, receives);
   const std::size_t at = begun_++ % max_exchanges_ahead;
   ExchangeEvent& over = completed_[at];
   if (!captured && !over.captured) cuda::wait(over.event.get());
 
   cuda::check(cudaEventRecord(ready_.get(), compute), "cudaEventRecord");
-  cuda::check(cudaStreamWaitEvent(stream_.get(), ready_.get(), 0), "cudaStreamWaitEvent");
+  cuda::check(cudaStreamWaitEvent(stream(), ready_.get(), 0), "cudaStreamWaitEvent");
   check(library().ncclGroupStart(), "ncclGroupStart");
   for (const auto& [peer, tensor] : sends) {
-    check(library().ncclSend(tensor.address_on(device_), static_cast<std::size_t>(tensor.bytes()),
-                             ncclUint8, transport_ranks[static_cast<std::size_t>(peer)],
-                             comm_.get(), stream_.get()),
+    check(library().ncclSend(
+              tensor.address_on(settings_.device), static_cast<std::size_t>(tensor.bytes()),
+              ncclUint8, transport_ranks[static_cast<std::size_t>(peer)], comm_.get(), stream()),
           "ncclSend");
   }
   for (auto& [peer, tensor] : receives) {
-    check(library().ncclRecv(tensor.address_on(device_), static_cast<std::size_t>(tensor.bytes()),
-                             ncclUint8, transport_ranks[static_cast<std::size_t>(peer)],
-                             comm_.get(), stream_.get()),
+    check(library().ncclRecv(
+              tensor.address_on(settings_.device), static_cast<std::size_t>(tensor.bytes()),
+              ncclUint8, transport_ranks[static_cast<std::size_t>(peer)], comm_.get(), stream()),
           "ncclRecv");
   }
   check(library().ncclGroupEnd(), "ncclGroupEnd");
-  cuda::check(cudaEventRecord(over.event.get(), stream_.get()), "cudaEventRecord");
+  cuda::check(cudaEventRecord(over.event.get(), stream()), "cudaEventRecord");
   over.captured = captured;
   return at;
 }
@@ -298,7 +345,7 @@ std::size_t Link::begin(std::span<const int> transport_ranks, std::span<const Me
 // graph only, if there is one.
 void Link::join(std::size_t moment) {
   check_health();
-  const cudaStream_t compute = cuda::stream(device_);
+  const cudaStream_t compute = cuda::stream(settings_.device);
   const ExchangeEvent& over = completed_[moment];
   if (over.captured && !cuda::captures(compute)) return;
   cuda::check(cudaStreamWaitEvent(compute, over.event.get(), 0), "cudaStreamWaitEvent");
@@ -332,31 +379,65 @@ class PendingNcclExchange final : public PendingExchange {
   bool finished_ = false;
 };
 
+// The links of this process, which stay until its end.
+class Links {
+ public:
+  Links(Device device, double seconds)
+      : device_(device), seconds_(seconds), stream_(make_stream()), background_(make_stream()) {}
+
+  std::shared_ptr<Link> of(const Group& group, bool background) {
+    const std::pair ranks(background, ranks_in(group.handle(), Group::world().handle()));
+    const auto found = links_.find(ranks);
+    if (found != links_.end()) return found->second;
+    auto made = std::make_shared<Link>(
+        group, Link::Settings{device_, seconds_, background ? background_ : stream_, background});
+    links_.emplace(ranks, made);
+    return made;
+  }
+
+ private:
+  // Messages are small kernels that other ranks wait for, so they have the highest priority.
+  std::shared_ptr<const cuda::Stream> make_stream() const {
+    cuda::stream(device_);  // makes it the current one
+    int lowest = 0, greatest = 0;
+    cuda::check(cudaDeviceGetStreamPriorityRange(&lowest, &greatest),
+                "cudaDeviceGetStreamPriorityRange");
+    return std::make_shared<const cuda::Stream>(cuda::make_stream(greatest));
+  }
+
+  Device device_;
+  double seconds_;
+  std::shared_ptr<const cuda::Stream> stream_, background_;
+  std::map<std::pair<bool, std::vector<int>>, std::shared_ptr<Link>> links_;
+};
+
 class NcclTransport final : public DeviceTransport {
  public:
-  explicit NcclTransport(std::shared_ptr<Link> link) : link_(std::move(link)) {}
+  // link: null until a group is connected.
+  explicit NcclTransport(std::shared_ptr<Links> links, std::shared_ptr<Link> link = nullptr)
+      : links_(std::move(links)), link_(std::move(link)) {}
   Transport transport() const override { return Transport::nccl; }
-  std::shared_ptr<DeviceTransport> another(const Group& group) const override {
-    // Earlier versions do not know NCCL_LAUNCH_ORDER_IMPLICIT: one communicator, in one order.
-    constexpr int knows_launch_order = 22600;
-    if (version() < knows_launch_order) return nullptr;
-    return make_nccl_transport(group, link_->device(), link_->seconds());
+  std::shared_ptr<DeviceTransport> connected(const Group& group, bool independent) override {
+    // Without an order of launches there is one communicator, whose messages have one.
+    const bool background = independent && keeps_launch_order();
+    return std::make_shared<NcclTransport>(links_, links_->of(group, background));
   }
   std::unique_ptr<PendingExchange> begin(MPI_Comm /*comm*/, std::span<const int> transport_ranks,
                                          std::span<const Message> sends,
                                          std::span<const Message> receives) override {
+    expect(link_ != nullptr, "an exchange of tensors on devices in a group that is not connected");
     return std::make_unique<PendingNcclExchange>(link_, transport_ranks, sends, receives);
   }
 
  private:
+  std::shared_ptr<Links> links_;
   std::shared_ptr<Link> link_;
 };
 
 }  // namespace
 
-std::shared_ptr<DeviceTransport> make_nccl_transport(const Group& group, Device device,
-                                                     double seconds) {
-  return std::make_shared<NcclTransport>(std::make_shared<Link>(group, device, seconds));
+std::shared_ptr<DeviceTransport> make_nccl_transport(Device device, double seconds) {
+  return std::make_shared<NcclTransport>(std::make_shared<Links>(device, seconds));
 }
 
 std::string why_no_nccl() {

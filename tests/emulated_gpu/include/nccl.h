@@ -21,9 +21,10 @@ struct ncclUniqueId {
 };
 struct ncclConfig_t {
   int blocking;
+  int maxCTAs;  // 0: not given
 };
 #define NCCL_CONFIG_INITIALIZER \
-  { 1 }
+  { 1, 0 }
 
 ncclResult_t ncclGetVersion(int* version);
 ncclResult_t ncclGetUniqueId(ncclUniqueId* id);

@@ -129,6 +129,17 @@ TEST_P(ExchangeOnGpu, OnHostAndDeviceAtOnceIsRefused) {
       "without a device");
 }
 
+TEST_P(ExchangeOnGpu, GroupsThatAreNotConnectedAreRefused) {
+  if (GetParam() == Transport::mpi || world.size() == 1) return;  // nothing to connect
+  const Message on_device{previous(), fresh(4)};
+  expect_error(
+      Status::internal,
+      [&] {
+        test::world().use_device(device, GetParam(), 100).exchange({}, {&on_device, 1});
+      },
+      "not connected");
+}
+
 TEST(Transport, IsChosenByWhoSharesAGpu) {
   Device device;
   try {
