@@ -30,8 +30,8 @@ struct AttentionGradients {
 /// the type and shape of q. Scores are computed again from log_sum_exp and never stored as a whole
 /// (Dao 2022, FlashAttention, algorithm 4). The gradient of q is summed over blocks of keys, those
 /// of k and v over tiles of queries, each in float32, in global order and rounded once. So the
-/// bits of a head depend only on its own values. On a GPU all products are float32's, without
-/// tensor cores.
+/// bits of a head depend only on its own values. GPUs multiply 16-bit types on tensor cores, for
+/// which weights and gradients of scores are rounded to the type.
 AttentionGradients attention_backward(const Tensor& q, const Tensor& k, const Tensor& v,
                                       const AttentionForward& forward, const Tensor& d_out,
                                       float scale, const Numerics& numerics = {},
