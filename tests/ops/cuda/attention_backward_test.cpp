@@ -66,6 +66,20 @@ TEST_P(AttentionBackwardKernel, TakesSequencesAndOtherNumbersOfKeys) {
   expect_cpu(random({100, 1, 2, 72}, 7));
 }
 
+// The fused kernel, where it is there, keeps logarithms of sums, too.
+TEST_P(AttentionBackwardKernel, AttendsByTheFusedKernel) {
+  Inputs x = random({3 * 520, 2, 2, 8});
+  x.sequences = 3;
+  expect_cpu(x);
+  x = random({520, 2, 3, 72});
+  expect_cpu(x);
+  const auto forward = [&](const Numerics& numerics) {
+    return back(ops::attention_forward(there(x.q), there(x.k), there(x.v), x.scale, numerics).out);
+  };
+  EXPECT_EQ(same_bits(forward({}), forward({.own_attention = true})),
+            !ops::uses_fused_attention(test_device(), GetParam(), 520, 72, {}));
+}
+
 TEST_P(AttentionBackwardKernel, OutHasTheBitsOfAttention) {
   const Inputs x = random({100, 1, 2, 64});
   const auto rows = [](const Tensor& t) {
