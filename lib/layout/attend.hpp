@@ -88,7 +88,7 @@ class Attend {
   DType dtype_;
   Device device_;
   Numerics numerics_;
-  bool needs_all_keys_;      ///< whether all ranks use a kernel that needs all keys at once
+  bool needs_all_keys_;  ///< whether all ranks use a kernel that needs all keys at once
   std::int64_t shares_ = 1;
 };
 

@@ -127,7 +127,7 @@ constexpr int half_row_stride = width + 8;
 /// aligned: whether its rows start at multiples of 16 bytes and `columns` is a multiple of 8. All
 /// threads of a block of `threads` call it. at_once: copies of a thread whose addresses are in
 /// registers together.
-template <int width, int rows, int threads, int at_once = 8, class T>
+template <int width, int rows, int threads, int at_once = 4, class T>
 __device__ inline void load_half_rows(const T* from, std::int64_t stride, int first, int count,
                                       int columns, bool aligned, T* into) {
   constexpr int row_stride = half_row_stride<width>;
