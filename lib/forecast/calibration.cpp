@@ -25,6 +25,7 @@
 #include "ops/linear.hpp"
 #include "ops/norm.hpp"
 #include "ops/pointwise.hpp"
+#include "tensor/gpus.hpp"
 #include "tensor/ledger.hpp"
 #include "tensor/memory.hpp"
 #include "weights/checkpoint.hpp"
@@ -625,6 +626,7 @@ MachineTimes measure_machine(const comm::Group& world, Device device, int thread
   machine.date = today();
   machine.measured = true;
   machine.on_gpu = device.is_cuda();
+  machine.multiprocessors = static_cast<int>(world.max(std::int64_t{multiprocessors(device)}));
   machine.threads = threads;
   const int place = world.on_this_host().rank();
   const int of_node = static_cast<int>(world.max(std::int64_t{found.host_ranks}));

@@ -69,7 +69,14 @@ std::vector<OfFormat> of_formats(const Job& job, const JobPlan& planned, bool on
 
 // The dtypes of tensors and GEMMs.
 Precision job_precision(const Job& job, const Conditions& conditions) {
-  if (conditions.on_gpu) return {job.dtype, job.dtype, true};
+  if (conditions.on_gpu) {
+    Precision precision{job.dtype, job.dtype, true};
+    precision.gpus.of_node = ranks_of_fullest_node(conditions.machine);
+    if (const int found = conditions.machine.multiprocessors; found > 0) {
+      precision.gpus.multiprocessors = found;
+    }
+    return precision;
+  }
   return {job.dtype, job.dtype == DType::float32 ? DType::float32 : conditions.products, false,
           conditions.packed_for};
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/error.hpp"
+#include "job/machine.hpp"
 
 namespace reelmesh {
 Conditions plan_conditions(const Job& job, int ranks, int threads, std::vector<int> node_of,
@@ -20,6 +21,10 @@ Conditions plan_conditions(const Job& job, int ranks, int threads, std::vector<i
           "device.machine: {} has times of {}, expected those of {}, on which the ranks compute",
           job.machine_file.string(), kind(!on_gpu), kind(on_gpu));
   machine.times = job.machine;
+  machine.multiprocessors = found_multiprocessors();
+  if (machine.multiprocessors == 0 && job.machine != nullptr) {
+    machine.multiprocessors = job.machine->multiprocessors;
+  }
   machine.program = on_gpu ? program_bytes_on_gpu : program_bytes;
   machine.count_waiting_embeddings = !on_gpu;
   machine.connects_devices = on_gpu && job.transport != Transport::mpi;

@@ -24,6 +24,7 @@
 #include "ops/linear.hpp"
 #include "ops/parallel.hpp"
 #include "ops/products.hpp"
+#include "tensor/gpus.hpp"
 #include "tensor/purpose.hpp"
 
 namespace reelmesh {
@@ -51,6 +52,8 @@ void warn_of_idle_cores(const Machine& machine) {
 }
 
 constexpr std::int64_t millisecond = 1'000'000;
+
+int multiprocessors_of_ranks = 0;
 
 // The shortest time of work(), in ns: of calls within `limit` ns, at least one, after a first one
 // that starts threads and touches memory.
@@ -158,15 +161,18 @@ int set_threads(const Machine& machine, const std::optional<int>& asked) {
 }
 
 Device find_device(const comm::Group& world, Backend backend) {
-  const Device device = device_of_rank(backend, world.on_this_host().rank());
+  Device device = device_of_rank(backend, world.on_this_host().rank());
   const double all = world.min(device.is_cuda() ? 1.0 : 0.0);
   if (device.is_cuda() && all == 0) {
     log::warning("this rank has {}, but some ranks have no GPU: all ranks use the CPU",
                  to_string(device));
-    return {};
+    device = {};
   }
+  multiprocessors_of_ranks = static_cast<int>(world.max(std::int64_t{multiprocessors(device)}));
   return device;
 }
+
+int found_multiprocessors() { return multiprocessors_of_ranks; }
 
 void choose_products(const Job& job) {
   require(

@@ -32,6 +32,10 @@ int set_threads(const Machine& machine, const std::optional<int>& asked);
 /// those with a GPU warn. Collective.
 Device find_device(const comm::Group& world, Backend backend);
 
+/// The number of multiprocessors of each rank's GPU, the maximum where they differ, as the last
+/// find_device() has found it; 0 before it, and for CPUs.
+int found_multiprocessors();
+
 /// Sets the input type of matrix products on the CPU (ops/products.hpp), as the job says.
 /// Error(unavailable) if this processor cannot.
 void choose_products(const Job& job);

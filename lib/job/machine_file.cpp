@@ -118,7 +118,7 @@ constexpr MachineKey rate_key(const char* name, const char* remark = nullptr) {
   return {name, remark, [](MachineTimes& m, const Given& given) { m.*rate = parse_rate(given); },
           [](const MachineTimes& m) { return number_text(m.*rate); }};
 }
-constexpr std::array<MachineKey, 16> machine_section{
+constexpr std::array<MachineKey, 17> machine_section{
     {text_key<&MachineTimes::name>("name"),
      text_key<&MachineTimes::host>("host"),
      text_key<&MachineTimes::processor>("processor"),
@@ -134,6 +134,11 @@ constexpr std::array<MachineKey, 16> machine_section{
                 given.value);
       },
       [](const MachineTimes& m) { return m.memory > 0 ? std::to_string(m.memory) : ""; }},
+     {"multiprocessors", nullptr,
+      [](MachineTimes& m, const Given& given) { m.multiprocessors = parse_count(given); },
+      [](const MachineTimes& m) {
+        return m.multiprocessors > 0 ? std::to_string(m.multiprocessors) : "";
+      }},
      count_key<&MachineTimes::threads>("threads"),
      count_key<&MachineTimes::together>("shared"),
      {"crowded", "what more threads than cores lose beside their equal shares; 1: nothing",

@@ -1,14 +1,20 @@
 #include "layout/attend.hpp"
 
 #include <algorithm>
+#include <array>
+#include <functional>
 #include <span>
+#include <string>
 #include <utility>
 
 #include "base/interruption.hpp"
+#include "base/system.hpp"
 #include "base/trace.hpp"
 #include "comm/together.hpp"
 #include "layout/relayout.hpp"
 #include "ops/attention.hpp"
+#include "tensor/gpus.hpp"
+#include "tensor/ledger.hpp"
 #include "tensor/purpose.hpp"
 
 namespace reelmesh {
@@ -156,9 +162,10 @@ Attend::Attend(const comm::Group& group, const std::vector<Layout>& segments,
       ops::uses_fused_attention(device, dtype, mesh_.all_tokens(), geometry.channels, numerics);
   needs_all_keys_ = group.max(std::int64_t{here ? 0 : 1}) == 0;
   if (!needs_all_keys_) return;
+  shares_ = choose_shares();
   std::vector<ops::AttentionShape> shapes;
   const int me = group.rank();
-  for (std::int64_t share = 0; share < shares() && mesh_.attends(me); ++share) {
+  for (std::int64_t share = 0; share < shares_ && mesh_.attends(me); ++share) {
     shapes.push_back({.dtype = dtype,
                       .batch = geometry.batch,
                       .heads = heads_in(me, share_of_heads(share)).count,
@@ -169,12 +176,27 @@ Attend::Attend(const comm::Group& group, const std::vector<Layout>& segments,
   prepare_attend(group, device, dtype, mesh_.all_tokens(), geometry.channels, shapes, numerics);
 }
 
-std::int64_t Attend::shares() const {
-  return mesh_.ranks() == 1 ? 1 : head_shares(mesh_.geometry().heads / mesh_.ulysses());
+std::int64_t Attend::choose_shares() const {
+  if (mesh_.ranks() == 1) return 1;
+  const auto& [batch, heads, channels, ring] = mesh_.geometry();
+  const std::int64_t queries = mesh_.all_tokens() / ring,
+                     tiles = batch * ((queries + tile_queries - 1) / tile_queries);
+  const auto shares = [&, all_heads = heads](std::int64_t multiprocessors, bool near) {
+    return head_shares(all_heads / mesh_.ulysses(), tiles, multiprocessors, near);
+  };
+  if (device_.only_shapes) {
+    const GpuRanks& gpus = Ledger::current().precision().gpus;
+    return shares(gpus.multiprocessors, mesh_.ranks() <= gpus.of_node);
+  }
+  // Ranks on one host have the same name of it, and only then are both maxima those of one hash.
+  const auto host = static_cast<std::int64_t>(std::hash<std::string>{}(host_name()) >> 1);
+  std::array<std::int64_t, 3> max{multiprocessors(device_), host, -host};
+  group_.max(max);
+  return shares(max[0], max[1] == -max[2]);
 }
 
 Attend::Part Attend::share_of_heads(std::int64_t share) const {
-  return {0, mesh_.all_tokens(), share, shares()};
+  return {0, mesh_.all_tokens(), share, shares_};
 }
 
 Attend::Range Attend::tokens_in_part(int rank, const Part& part) const {
@@ -338,19 +360,18 @@ Tensor Attend::return_results(const Tensor& attended, const Tensor& q) const {
 // values for the next share are sent.
 Tensor Attend::attend_to_all_keys(Rows queries, const Tensor& mine, float scale) const {
   const int me = group_.rank();
-  const std::int64_t shares = this->shares();
   Rows next = send_part(mine, share_of_heads(0));
   queries.messages.finish();
   const Tensor& all = queries.all;
-  Tensor out = shares == 1 ? all : Tensor::empty(all.shape(), all.dtype(), all.device());
-  for (std::int64_t share = 0; share < shares; ++share) {
+  Tensor out = shares_ == 1 ? all : Tensor::empty(all.shape(), all.dtype(), all.device());
+  for (std::int64_t share = 0; share < shares_; ++share) {
     const Tensor part = receive_part(std::exchange(next, {}), share_of_heads(share));
-    if (share + 1 < shares) next = send_part(mine, share_of_heads(share + 1));
+    if (share + 1 < shares_) next = send_part(mine, share_of_heads(share + 1));
     if (!mesh_.attends(me)) continue;
     const Range some = heads_in(me, share_of_heads(share));
     const std::int64_t first = mesh_.first_head(me), count = some.count;
     Tensor attended = ops::attend(dense_heads(all, some, first), part, scale, 1, numerics_);
-    if (shares == 1) return attended;
+    if (shares_ == 1) return attended;
     copy_heads(attended, {0, count}, out, {some.begin - first, mesh_.heads(me)}, count,
                mesh_.geometry().channels);
   }

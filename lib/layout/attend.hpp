@@ -32,10 +32,19 @@ class Attend {
   /// sums to memory after each part.
   static constexpr std::int64_t part_keys(bool on_gpu) { return on_gpu ? 4096 : 1024; }
   /// The number of parts if the kernel needs all keys at once: each part is a share of a rank's
-  /// heads. fewest: the minimum number of heads per rank.
-  static constexpr std::int64_t head_shares(std::int64_t fewest) {
-    return std::clamp<std::int64_t>(fewest, 1, 4);
+  /// heads. heads: the minimum of a rank. More shares leave less of the messages to wait for, but
+  /// each ends with multiprocessors that have nothing to do. So over links within a node (`near`)
+  /// there are only as many as leave each share six waves of thread blocks; a multiprocessor
+  /// computes a tile of 128 queries at a time. tiles: of one head, of all batch items.
+  static constexpr std::int64_t head_shares(std::int64_t heads, std::int64_t tiles,
+                                            std::int64_t multiprocessors, bool near) {
+    constexpr std::int64_t most = 4, waves = 6;
+    std::int64_t shares = std::clamp<std::int64_t>(heads, 1, most);
+    while (near && shares > 1 && heads / shares * tiles < waves * multiprocessors) --shares;
+    return shares;
   }
+  /// Queries of a tile.
+  static constexpr std::int64_t tile_queries = 128;
 
   /// segments[i]: a partition of the tokens of segment i (any number of axes) over the group.
   /// dtype, device: of q, keys and values. On GPUs the constructor is collective over the group:
@@ -46,6 +55,9 @@ class Attend {
          const Numerics& numerics = {});
 
   const AttentionMesh& mesh() const { return mesh_; }
+  /// The number of shares of the heads, if the kernel needs all keys at once, otherwise 1; the same
+  /// on all ranks.
+  std::int64_t shares() const { return shares_; }
 
   /// q: queries of this rank's tokens [token, batch, head, channel], segment after segment, each
   /// row-major in its box. keys_values: computes [token, batch, 2, head, channel] of the same
@@ -57,8 +69,8 @@ class Attend {
   struct Rows;   // this rank's tensors with their pending messages
   struct Range;  // a range of a rank's tokens, or of all heads
   struct Part;   // a range of all keys, for a share of the heads
-  /// The number of parts if the kernel needs all keys at once, and one of them.
-  std::int64_t shares() const;
+  /// Collective.
+  std::int64_t choose_shares() const;
   Part share_of_heads(std::int64_t share) const;
   Range heads_in(int rank) const;
   Range heads_in(int rank, const Part& keys) const;
@@ -77,6 +89,7 @@ class Attend {
   Device device_;
   Numerics numerics_;
   bool needs_all_keys_;  ///< whether all ranks use a kernel that needs all keys at once
+  std::int64_t shares_ = 1;
 };
 
 }  // namespace reelmesh

@@ -5,12 +5,14 @@
 #include <cstring>
 
 #include "ops/attention_work.hpp"
+#include "ops/cuda/fused_attention.hpp"
 #include "ops/cuda/ops.hpp"
 #include "ops/math.hpp"
 #include "ops/onednn.hpp"
 #include "ops/operation.hpp"
 #include "ops/packing.hpp"
 #include "ops/parallel.hpp"
+#include "ops/pointwise.hpp"
 #include "tensor/dispatch.hpp"
 
 namespace reelmesh::ops {
@@ -343,6 +345,35 @@ void check_keys(const Tensor& q, const Tensor& k, const Tensor& v, std::int64_t 
           "training on a GPU with heads of {} channels, expected at most 128", q.shape(3));
 }
 
+// Whether cuDNN attends and keeps the logarithms of sums: with as many queries as keys, so that
+// there are not too few of them for its engine.
+bool fuses(const Rows& queries, const Rows& keys, const Numerics& numerics) {
+  const Tensor& q = queries.tensor;
+  const std::int64_t count = keys.count(), channels = q.shape().back();
+  if (queries.count() != count ||
+      !uses_fused_attention(q.device(), q.dtype(), count, channels, numerics)) {
+    return false;
+  }
+  if (q.device().only_shapes) return true;
+  if constexpr (cuda_built) return gpu::has_fused_sums(q.device(), q.dtype(), count, channels);
+  return false;
+}
+
+AttentionForward attention_fused(const Rows& queries, const Rows& keys, const Rows& values,
+                                 float scale, const Shape& sums) {
+  const Tensor& q = queries.tensor;
+  const Shape& s = q.shape();
+  AttentionForward forward{Tensor::empty({s[0], s[1], s[3], s[4]}, q.dtype(), q.device()), {}};
+  Tensor natural = Tensor::empty(sums, DType::float32, q.device());
+  if constexpr (cuda_built) {
+    if (!q.device().only_shapes && !forward.out.empty()) {
+      gpu::fused_attention(queries, keys, values, scale, forward.out, &natural);
+    }
+  }
+  forward.log_sum_exp = scaled(natural, log2_e);
+  return forward;
+}
+
 }  // namespace
 
 AttentionForward attention_forward(const Tensor& q, const Tensor& k, const Tensor& v, float scale,
@@ -350,12 +381,16 @@ AttentionForward attention_forward(const Tensor& q, const Tensor& k, const Tenso
   check_keys(q, k, v, sequences);
   expect(scale > 0, "attention with a scale of {}", scale);
   const std::int64_t pairs = sequences * q.shape(1) * q.shape(2), queries = q.shape(0) / sequences;
-  AttentionForward forward{{}, Tensor::empty({pairs, queries}, DType::float32, q.device())};
-  const Operation operation(trace::spans::attention,
-                            {4 * q.numel() * (k.shape(0) / sequences),
-                             2 * (q.bytes() + k.bytes()) + forward.log_sum_exp.bytes()});
+  const Operation operation(
+      trace::spans::attention,
+      {4 * q.numel() * (k.shape(0) / sequences),
+       2 * (q.bytes() + k.bytes()) + pairs * queries * size_of(DType::float32)});
   const Rows rows = as_rows(q, sequences), keys = as_rows(k, sequences),
              values = as_rows(v, sequences);
+  if (fuses(rows, keys, numerics)) {
+    return attention_fused(rows, keys, values, scale, {pairs, queries});
+  }
+  AttentionForward forward{{}, Tensor::empty({pairs, queries}, DType::float32, q.device())};
   const auto work = dispatch(
       q.device(),
       [&] {

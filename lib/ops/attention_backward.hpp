@@ -16,8 +16,9 @@ struct AttentionForward {
 /// softmax(scale·q·kᵀ)·v. q, k, v: [sequence · token, batch, head, channel] of one floating type,
 /// with all tokens of each sequence in global order and any heads; there may be other numbers of
 /// keys than of queries, and the numbers of tokens, batch items and heads may be 0. On the CPU
-/// `out` has the bits of attend(); on a GPU those of Attention's own kernels, and heads have at
-/// most 128 channels (Error(unavailable)).
+/// `out` has the bits of attend(). On a GPU it is cuDNN's where that has a kernel for these keys
+/// which keeps log_sum_exp, and there are as many queries as keys, otherwise that of Attention's
+/// own kernels; heads have at most 128 channels (Error(unavailable)).
 AttentionForward attention_forward(const Tensor& q, const Tensor& k, const Tensor& v, float scale,
                                    const Numerics& numerics = {}, std::int64_t sequences = 1);
 
@@ -30,8 +31,8 @@ struct AttentionGradients {
 /// the type and shape of q. Scores are computed again from log_sum_exp and never stored as a whole
 /// (Dao 2022, FlashAttention, algorithm 4). The gradient of q is summed over blocks of keys, those
 /// of k and v over tiles of queries, each in float32, in global order and rounded once. So the
-/// bits of a head depend only on its own values. On a GPU all products are float32's, without
-/// tensor cores.
+/// bits of a head depend only on its own values. GPUs multiply 16-bit types on tensor cores, for
+/// which weights and gradients of scores are rounded to the type.
 AttentionGradients attention_backward(const Tensor& q, const Tensor& k, const Tensor& v,
                                       const AttentionForward& forward, const Tensor& d_out,
                                       float scale, const Numerics& numerics = {},

@@ -45,6 +45,7 @@ struct PlanMachine {
   PerRank<double> rank_weights;          ///< relative speeds; none: equal
   PerRank<std::int64_t> memory_limits;   ///< bytes; none: no limit
   std::shared_ptr<const MachineTimes> times;  ///< null: not known, and no times are predicted
+  int multiprocessors = 0;                    ///< of each GPU; 0: not known
   /// Whether the limits are what is free, not what the user asked for.
   bool limits_are_free_memory = false;
 };

@@ -40,6 +40,7 @@ struct MachineTimes {
   bool on_gpu = false;
   int cores = 1;            ///< of a node
   std::int64_t memory = 0;  ///< bytes that a rank may use on its device; 0: not known
+  int multiprocessors = 0;  ///< of a rank's GPU; 0: not known
   int threads = 1;          ///< of a rank, while it was measured
   int together = 1;         ///< ranks of a node that computed at the same time for `shared`
   double crowded = 1;       ///< what more threads than cores lose beside their equal shares

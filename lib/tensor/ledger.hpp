@@ -11,6 +11,7 @@
 #include "base/trace.hpp"
 #include "tensor/device.hpp"
 #include "tensor/dtype.hpp"
+#include "tensor/gpus.hpp"
 #include "tensor/purpose.hpp"
 #include "tensor/time_model.hpp"
 
@@ -31,6 +32,7 @@ struct Precision {
   DType products = DType::float32;
   bool on_gpu = false;  ///< weights are not packed; convolutions have padded channels
   PackedFor packed_for = PackedFor::this_processor;
+  GpuRanks gpus = {};
 
   std::int64_t size() const { return size_of(tensors); }
   /// As ops::compute_dtype, for a dry run.

@@ -10,10 +10,12 @@
 #include "bench/gpu_bench.hpp"
 #include "comm/group.hpp"
 #include "ops/attention.hpp"
+#include "ops/attention_backward.hpp"
 #include "ops/convolution.hpp"
 #include "ops/linear.hpp"
 #include "ops/norm.hpp"
 #include "ops/pointwise.hpp"
+#include "ops/token_products.hpp"
 #include "sampler/guidance.hpp"
 #include "sampler/steps.hpp"
 
@@ -65,6 +67,24 @@ struct Clip {
 };
 
 Clip measured_clip(const Bench& bench) { return bench.tiny() ? Clip{2, 8, 12, 10, 2} : Clip{}; }
+
+// Gradients in a training on one clip without guidance: of attention, and of the largest weight.
+void gradients(Bench& bench, const std::string& model, std::int64_t heads) {
+  const std::int64_t tokens = measured_clip(bench).tokens(), d = heads * 64;
+  const double pairs = double(heads) * double(tokens) * double(tokens);
+  bench.add(fmt::format("{}/attention_backward_{}x{}x64", model, tokens, heads), 10 * pairs * 64, 0,
+            [&] {
+              const Tensor x = bench.random_tensor({tokens, 1, heads, 64});
+              return [x, forward = ops::attention_forward(x, x, x, 0.125F)] {
+                ops::attention_backward(x, x, x, forward, x, 0.125F);
+              };
+            });
+  bench.add(fmt::format("{}/token_products_{}x{}x{}", model, tokens, 4 * d, d),
+            2.0 * double(tokens) * double(4 * d) * double(d), 0, [&] {
+              return [a = bench.random_tensor({tokens, 4 * d}),
+                      b = bench.random_tensor({tokens, d})] { ops::token_products(a, b); };
+            });
+}
 
 // The operations of one transformer layer.
 void transformer(Bench& bench, const std::string& model, std::int64_t heads) {
@@ -256,6 +276,7 @@ bool run(DType dtype, const BenchOptions& options) {
   }
   transformer(bench, "2b", bench.tiny() ? 2 : 30);
   transformer(bench, "5b", bench.tiny() ? 3 : 48);
+  gradients(bench, "5b", bench.tiny() ? 3 : 48);
   if (!bench.once()) {
     bench_layers(bench, "2b");
     bench_layers(bench, "5b");

@@ -32,6 +32,11 @@ void bench_attention(Bench& bench) {
   const std::vector<Case> cases{{"2b", 30, 2, 17776, 17776},
                                 {"5b", 48, 2, 17776, 17776},
                                 {"5b, a quarter of the heads", 12, 2, 17776, 17776},
+                                // Shares of them, which end with idle multiprocessors.
+                                {"5b, 6 heads", 6, 2, 17776, 17776},
+                                {"5b, 3 heads", 3, 2, 17776, 17776},
+                                {"5b, 2 heads", 2, 2, 17776, 17776},
+                                {"5b, 1 head", 1, 2, 17776, 17776},
                                 {"5b, an eighth of the queries", 48, 2, 2222, 17776}};
   head("attention");
   for (const auto& [name, heads, batch, queries, keys] : cases) {

@@ -55,6 +55,7 @@ struct Problem {
   float scale;
   bool rounds;  ///< weights to the tensors' dtype before they are multiplied with the values
   std::byte* out;
+  float* sums;  ///< or null: ln(Σ exp) of [sequence, item, head, query]
 
   void run() const {
     const Shape& shape = queries.shape;
@@ -89,6 +90,10 @@ struct Problem {
       convert(rounded.data(), dtype, narrow.data(), DType::float32, count);
       of_values.multiply(rounds ? narrow.data() : weights.data(), 1, result.data());
       for (float& number : result) number /= sum;
+      if (sums != nullptr) {
+        const std::int64_t pair = (sequence * queries.shape[1] + item) * queries.shape[3] + head;
+        sums[pair * queries.count + r] = largest * scale + std::log(sum);
+      }
       const std::int64_t row = (sequence * queries.count + r) * queries.shape[1] + item;
       const std::int64_t first = (row * queries.shape[3] + head) * channels;
       convert(result.data(), DType::float32, out + first * size_of(dtype), dtype, channels);
@@ -119,6 +124,10 @@ bool has_fused_attention(Device /*device*/, DType /*dtype*/, std::int64_t /*keys
   return min_heads() > 0;
 }
 
+bool has_fused_sums(Device device, DType dtype, std::int64_t keys, std::int64_t channels) {
+  return has_fused_attention(device, dtype, keys, channels);
+}
+
 std::string fastest_fused_attention(Device /*device*/, DType /*dtype*/, std::int64_t /*keys*/,
                                     std::int64_t /*channels*/, bool /*reproducible*/) {
   const char* text = std::getenv("REELMESH_EMULATED_CUDNN_FASTEST");
@@ -147,18 +156,20 @@ void prepare_fused_attention(Device /*device*/, const ops::AttentionShape& shape
 }
 
 void fused_attention(const ops::Rows& queries, const ops::Rows& keys, const ops::Rows& values,
-                     float scale, Tensor& out) {
+                     float scale, Tensor& out, Tensor* sums) {
   const Device device = out.device();
   expect(keys.count() > 0 && !out.empty(), "fused attention of nothing");
   trace::recorder().kernels.insert("attention: emulated cuDNN");
-  const Problem problem{.dtype = out.dtype(),
-                        .queries = Part(queries),
-                        .keys = Part(keys),
-                        .values = Part(values),
-                        .sequences = queries.sequences,
-                        .scale = scale,
-                        .rounds = !second_engine(),
-                        .out = static_cast<std::byte*>(out.address_on(device))};
+  const Problem problem{
+      .dtype = out.dtype(),
+      .queries = Part(queries),
+      .keys = Part(keys),
+      .values = Part(values),
+      .sequences = queries.sequences,
+      .scale = scale,
+      .rounds = !second_engine(),
+      .out = static_cast<std::byte*>(out.address_on(device)),
+      .sums = sums == nullptr ? nullptr : static_cast<float*>(sums->address_on(device))};
   cuda::check(
       emulated::enqueue(cuda::stream(device), {"fused attention", [problem] { problem.run(); }}),
       "fused attention");

@@ -8,6 +8,7 @@
 #include <numeric>
 
 #include "forecast/describe.hpp"
+#include "forecast/job_workload.hpp"
 #include "forecast/prediction.hpp"
 #include "plan/describe.hpp"
 #include "support/constant_machine.hpp"
@@ -43,6 +44,23 @@ TEST(JobPlan, FitsTheMemoryOfANode) {
     conditions.machine.memory_limits.values.assign(std::size_t(ranks), std::int64_t{1} << 40);
     EXPECT_FALSE(plan_job(job, conditions).plan.memory.unloads_decoder);
   }
+}
+
+// Attention has as many messages in a dry run as in the job.
+TEST(JobPlan, KnowsTheGpusOfItsRanks) {
+  Job job = test::model_job();
+  MachineTimes machine = test::constant_machine(1e9);
+  machine.on_gpu = true;
+  machine.multiprocessors = 108;
+  job.machine = std::make_shared<const MachineTimes>(machine);
+  const auto gpus = [&] {
+    const Conditions conditions = plan_conditions(job, 5, 1, {0, 0, 1, 1, 1}, job.dtype, true);
+    return job_precision(job, conditions).gpus;
+  };
+  EXPECT_EQ(gpus().multiprocessors, 108);
+  EXPECT_EQ(gpus().of_node, 3);
+  job.machine = nullptr;
+  EXPECT_EQ(gpus().multiprocessors, GpuRanks{}.multiprocessors);
 }
 
 // A job may have a million clips.

@@ -66,6 +66,7 @@ MachineTimes some_machine() {
   machine.crowded = 1.25;
   machine.start = 0.5;
   machine.memory = std::int64_t{3} << 29;
+  machine.multiprocessors = 108;
   machine.write = 1e7;
   machine.disk = 2e8;
   machine.touch = 3e9;
@@ -112,6 +113,7 @@ TEST(MachineFile, IsReadAsItWasWritten) {
   EXPECT_EQ(read.source, machine.source);
   EXPECT_TRUE(read.measured);
   EXPECT_FALSE(read.on_gpu);
+  EXPECT_EQ(read.multiprocessors, 108);
   EXPECT_EQ(read.cores, 8);
   EXPECT_EQ(read.threads, 2);
   EXPECT_EQ(read.together, 4);
@@ -201,6 +203,7 @@ TEST(MachineFile, RefusesNumbersThatAreNoTimes) {
   refused("machine", "start", "-1", "-1");
   refused("machine", "cores", "0", "0");
   refused("machine", "memory", "lots", "lots");
+  refused("machine", "multiprocessors", "0", "0");
   refused("machine", "threads", "1.5", "1.5");
   refused("machine", "crowded", "0.5", "0.5");
   refused("machine", "measured", "perhaps", "perhaps");
@@ -282,6 +285,7 @@ TEST(MachineFile, TimesOfShippedMachinesGrowWithSizes) {
   for (const std::filesystem::path& file : shipped()) {
     const MachineTimes machine = read(file);
     EXPECT_TRUE(!machine.on_gpu || machine.memory > 0) << file;
+    EXPECT_EQ(machine.on_gpu, machine.multiprocessors > 0) << file;
     for (const auto* sections : {&machine.alone, &machine.shared}) {
       for (const auto& [dtype, times] : *sections) {
         for (const auto& [kind, known] : times.operations) {

@@ -60,12 +60,7 @@ class Work final : public ops::Attention::Work {
         bias_(std::move(bias)),
         log_sum_exp_(std::move(log_sum_exp)),
         scale_(scale) {
-    require(queries.tensor.dtype() != DType::bfloat16 || compute_capability(device()) >= 80,
-            Status::unavailable,
-            "{} has compute capability {}.{}, expected 8.0 or later for bfloat16; use "
-            "numerics.dtype = float16 or float32",
-            to_string(device()), compute_capability(device()) / 10,
-            compute_capability(device()) % 10);
+    require_tensor_cores(queries.tensor.dtype(), device());
     const Shape& shape = queries.tensor.shape();
     total_ = Tensor::empty({shape[0], shape[1], shape[3], shape[4]}, DType::float32, device());
     largest_ = Tensor::empty({queries.sequences * shape[1] * shape[3], queries.count()},

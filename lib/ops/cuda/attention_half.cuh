@@ -12,44 +12,9 @@ template <int D, int M>
 struct HalfAttention {
   static constexpr int threads = 128, tile = 64;
   static constexpr int warp_rows = 16 * M, rows = 4 * warp_rows;
-  static constexpr int row_stride = D + 8;  // rows of 8 × 8 matrices in different banks
+  static constexpr int row_stride = half_row_stride<D>;
   static constexpr std::int64_t shared_bytes = std::int64_t{2} * 2 * tile * row_stride;
 };
-
-// Starts to copy rows [first, first + 64) to shared memory, zero beyond `count` and p.channels.
-template <class T, int D>
-__device__ void load_half_rows(const AttentionArguments& p, const T* from, std::int64_t stride,
-                               int first, int count, T* into) {
-  constexpr int tile = 64, row_stride = D + 8, threads = 128;
-  if (p.aligned) {
-    for (int i = static_cast<int>(threadIdx.x); i < tile * D / 8; i += threads) {
-      const int row = i / (D / 8), c = i % (D / 8) * 8;
-      T* target = into + row * row_stride + c;
-      if (first + row < count && c < p.channels) {
-        copy_async(target, from + (first + row) * stride + c);
-      } else {
-        *reinterpret_cast<uint4*>(target) = uint4{0, 0, 0, 0};
-      }
-    }
-  } else {
-    for (int i = static_cast<int>(threadIdx.x); i < tile * D; i += threads) {
-      const int row = i / D, c = i % D;
-      const bool there = first + row < count && c < p.channels;
-      into[row * row_stride + c] = there ? from[(first + row) * stride + c] : narrow<T>(0.0F);
-    }
-  }
-  commit_copies();
-}
-
-// Reductions over the four lanes that share a row.
-__device__ inline float row_sum(float x) {
-  x += shuffle_xor(x, 1);
-  return x + shuffle_xor(x, 2);
-}
-__device__ inline float row_max(float x) {
-  x = fmaxf(x, shuffle_xor(x, 1));
-  return fmaxf(x, shuffle_xor(x, 2));
-}
 
 template <class T, int D, int M>
 __global__ void __launch_bounds__(128) attend_half(AttentionArguments p) {
@@ -66,10 +31,14 @@ __global__ void __launch_bounds__(128) attend_half(AttentionArguments p) {
   const T* values = static_cast<const T*>(p.values) + first_key;
   const T* queries =
       static_cast<const T*>(p.queries) + own.start(p, p.query_count, p.query_row, p.query_batch);
+  const auto load_rows = [&](const T* from, int first, T* into) {
+    load_half_rows<D, tile, S::threads>(from, p.key_row, first, p.key_count, p.channels, p.aligned,
+                                        into);
+  };
   // A lane holds two of each 16 queries: index of its query h = 0, 1.
   const auto query_index = [&](int m, int h) { return warp_first + 16 * m + g + 8 * h; };
 
-  load_half_rows<T, D>(p, keys, p.key_row, 0, p.key_count, key_tile);
+  load_rows(keys, 0, key_tile);
 
   std::uint32_t query[M][D / 16][4];
   for (int m = 0; m < M; ++m) {
@@ -107,7 +76,7 @@ __global__ void __launch_bounds__(128) attend_half(AttentionArguments p) {
   for (int first = 0; first < p.key_count; first += tile) {
     wait_copies<0>();
     __syncthreads();  // keys have arrived; all threads have used the previous values
-    load_half_rows<T, D>(p, values, p.key_row, first, p.key_count, value_tile);
+    load_rows(values, first, value_tile);
 
     float score[M][tile / 8][4] = {};
 #pragma unroll
@@ -125,7 +94,7 @@ __global__ void __launch_bounds__(128) attend_half(AttentionArguments p) {
     }
     __syncthreads();  // all threads have used the keys
     if (first + tile < p.key_count) {
-      load_half_rows<T, D>(p, keys, p.key_row, first + tile, p.key_count, key_tile);
+      load_rows(keys, first + tile, key_tile);
     } else {
       commit_copies();  // an empty group, so that there are always two
     }

@@ -1,5 +1,5 @@
-// Backward passes of norms and activations, and products over tokens. A warp has one row; sums of a
-// row have an order that depends on its length alone.
+// Backward passes of norms and activations. A warp has one row; sums of a row have an order that
+// depends on its length alone.
 #include "ops/cuda/backward.hpp"
 #include "ops/index_math.hpp"
 #include "ops/math.hpp"
@@ -149,95 +149,6 @@ struct GeluBackward {
   __device__ float operator()(float x, float d) const { return d * ops::gelu_tanh_slope(x); }
 };
 
-constexpr int tile = 64, tile_tokens = 16, tile_threads = 256, own = 4, block_tokens = 512;
-
-// A block has a tile of 64 × 64 elements, a thread 4 × 4 of them. Tokens are added one by one to a
-// partial sum, which is added to the total after each block of tokens.
-template <class T>
-__global__ void __launch_bounds__(tile_threads)
-    token_products_tile(const T* a, const T* b, float* out, std::int64_t tokens, std::uint32_t m,
-                        std::uint32_t n) {
-  __shared__ float left[tile_tokens][tile], right[tile_tokens][tile];
-  const std::uint32_t column_tiles = (n + tile - 1) / tile;
-  const std::uint32_t row = blockIdx.x / column_tiles * tile;
-  const std::uint32_t column = blockIdx.x % column_tiles * tile;
-  const std::uint32_t y = threadIdx.x / (tile / own) * own, x = threadIdx.x % (tile / own) * own;
-  float totals[own][own] = {}, sums[own][own] = {};
-  for (std::int64_t first = 0; first < tokens; first += tile_tokens) {
-    for (std::uint32_t i = threadIdx.x; i < tile_tokens * tile; i += tile_threads) {
-      const std::int64_t token = first + i / tile;
-      const std::uint32_t at = i % tile;
-      const bool there = token < tokens;
-      left[i / tile][at] = there && row + at < m ? widen(a[token * m + row + at]) : 0.0F;
-      right[i / tile][at] = there && column + at < n ? widen(b[token * n + column + at]) : 0.0F;
-    }
-    __syncthreads();
-    for (int t = 0; t < tile_tokens; ++t) {
-      for (int i = 0; i < own; ++i) {
-        for (int j = 0; j < own; ++j) {
-          sums[i][j] = fmaf(left[t][y + i], right[t][x + j], sums[i][j]);
-        }
-      }
-    }
-    __syncthreads();
-    const std::int64_t end = first + tile_tokens;
-    if (end % block_tokens != 0 && end < tokens) continue;
-    for (int i = 0; i < own; ++i) {
-      for (int j = 0; j < own; ++j) {
-        totals[i][j] += sums[i][j];
-        sums[i][j] = 0;
-      }
-    }
-  }
-  for (std::uint32_t i = 0; i < own; ++i) {
-    for (std::uint32_t j = 0; j < own; ++j) {
-      if (row + y + i < m && column + x + j < n) {
-        out[std::int64_t{row + y + i} * n + column + x + j] = totals[i][j];
-      }
-    }
-  }
-}
-
-constexpr int sum_threads = 128;
-
-// A thread has a column of a block of tokens: the first `first` tokens have `first_blocks` of them.
-template <class T>
-__global__ void __launch_bounds__(sum_threads)
-    sum_blocks(const T* a, const T* b, float* sums, std::int64_t tokens, std::int64_t first,
-               std::uint32_t first_blocks, std::uint32_t n) {
-  const std::uint32_t tiles = (n + sum_threads - 1) / sum_threads;
-  const std::uint32_t block = blockIdx.x / tiles;
-  const std::uint32_t column = blockIdx.x % tiles * sum_threads + threadIdx.x;
-  if (column >= n) return;
-  const bool early = block < first_blocks;
-  const std::int64_t begin = early ? std::int64_t{block} * block_tokens
-                                   : first + std::int64_t{block - first_blocks} * block_tokens;
-  const std::int64_t limit = early ? first : tokens;
-  const std::int64_t end = begin + block_tokens < limit ? begin + block_tokens : limit;
-  float sum = 0;
-  for (std::int64_t t = begin; t < end; ++t) {
-    const float x = widen(a[t * n + column]);
-    const float y = b == nullptr ? x : x * widen(b[t * n + column]);
-    sum += y;
-  }
-  sums[std::int64_t{block} * n + column] = sum;
-}
-
-__global__ void __launch_bounds__(sum_threads)
-    add_blocks(const float* sums, float* out, std::uint32_t first_blocks, std::uint32_t blocks,
-               std::uint32_t n) {
-  const std::uint32_t column = blockIdx.x * sum_threads + threadIdx.x;
-  if (column >= n) return;
-  for (std::uint32_t part = 0; part < 2; ++part) {
-    float total = 0;
-    const std::uint32_t end = part == 0 ? first_blocks : blocks;
-    for (std::uint32_t i = part == 0 ? 0 : first_blocks; i < end; ++i) {
-      total += sums[std::int64_t{i} * n + column];
-    }
-    out[std::int64_t{part} * n + column] = total;
-  }
-}
-
 }  // namespace
 
 void layer_norm_backward(const Tensor& x, const Tensor& weight, float eps,
@@ -323,42 +234,6 @@ Tensor gelu_tanh(const Tensor& x) {
 void gelu_tanh_backward(const Tensor& x, Tensor& d) {
   visit_float(x.dtype(),
               [&](auto type) { map<decltype(type)>("gelu_backward", d, GeluBackward{}, x, d); });
-}
-
-Tensor token_products(const Tensor& a, const Tensor& b) {
-  const Device device = a.device();
-  const std::int64_t m = a.shape(1), n = b.shape(1);
-  Tensor out = Tensor::empty({m, n}, DType::float32, device);
-  visit_float(a.dtype(), [&](auto type) {
-    using T = decltype(type);
-    launch({"token_products", device, blocks_for(m, tile) * blocks_for(n, tile), tile_threads},
-           token_products_tile<T>, address<T>(a, device), address<T>(b, device),
-           address<float>(out, device), a.shape(0), narrow_index(m), narrow_index(n));
-  });
-  return out;
-}
-
-Tensor token_sums(const Tensor& a, const Tensor& b, std::int64_t first) {
-  const Device device = a.device();
-  const std::int64_t tokens = a.shape(0), n = a.shape(1);
-  const auto blocks_of = [](std::int64_t count) {
-    return (count + block_tokens - 1) / block_tokens;
-  };
-  const std::int64_t first_blocks = blocks_of(first),
-                     blocks = first_blocks + blocks_of(tokens - first);
-  Tensor sums = Tensor::empty({blocks, n}, DType::float32, device);
-  Tensor out = Tensor::empty({2, n}, DType::float32, device);
-  visit_float(a.dtype(), [&](auto type) {
-    using T = decltype(type);
-    const T* const other = b.empty() ? nullptr : address<T>(b, device);
-    launch({"token_sums", device, narrow_index(blocks) * blocks_for(n, sum_threads), sum_threads},
-           sum_blocks<T>, address<T>(a, device), other, address<float>(sums, device), tokens, first,
-           narrow_index(first_blocks), narrow_index(n));
-  });
-  launch({"token_sums_of_blocks", device, blocks_for(n, sum_threads), sum_threads}, add_blocks,
-         static_cast<const float*>(address<float>(sums, device)), address<float>(out, device),
-         narrow_index(first_blocks), narrow_index(blocks), narrow_index(n));
-  return out;
 }
 
 }  // namespace reelmesh::gpu

@@ -36,9 +36,10 @@ constexpr auto sdpa_queries = static_cast<cudnnBackendAttributeName_t>(2800);
 constexpr auto sdpa_keys = static_cast<cudnnBackendAttributeName_t>(2801);
 constexpr auto sdpa_values = static_cast<cudnnBackendAttributeName_t>(2802);
 constexpr auto sdpa_out = static_cast<cudnnBackendAttributeName_t>(2803);
+constexpr auto sdpa_sums = static_cast<cudnnBackendAttributeName_t>(2804);
 constexpr auto sdpa_scale = static_cast<cudnnBackendAttributeName_t>(2805);
 
-enum Uid : std::int64_t { uid_queries = 1, uid_keys, uid_values, uid_out, uid_scale };
+enum Uid : std::int64_t { uid_queries = 1, uid_keys, uid_values, uid_out, uid_scale, uid_sums };
 
 // Fewer queries are zero-padded to this number: for a single query cuDNN uses another kernel, and
 // the chosen engine has no plan.
@@ -51,6 +52,7 @@ struct Problem {
   DType dtype;
   std::int64_t items, heads, queries, keys, channels;
   Strides of_queries, of_keys, of_out;
+  std::int64_t sum_stride = 0;  // between items of the logarithms of sums; 0: they are not wanted
   auto operator<=>(const Problem&) const = default;
 };
 
@@ -104,6 +106,12 @@ Operation attention_operation(const dnn::Target& target, const Problem& p) {
   part(sdpa_keys, of(uid_keys, p.keys, p.of_keys));
   part(sdpa_values, of(uid_values, p.keys, p.of_keys));
   part(sdpa_out, of(uid_out, p.queries, p.of_out));
+  if (p.sum_stride > 0) {
+    part(sdpa_sums, {.dtype = DType::float32,
+                     .uid = uid_sums,
+                     .extents = {p.items, p.heads, p.queries, 1},
+                     .strides = {p.sum_stride, p.queries, 1, 1}});
+  }
   part(sdpa_scale, {.dtype = DType::float32,
                     .uid = uid_scale,
                     .extents = {1, 1, 1, 1},
@@ -126,8 +134,11 @@ Problem nominal(DType dtype, std::int64_t keys, std::int64_t channels) {
 // The deterministic engines that can run, in the order of cuDNN's proposals; at most `most`. The
 // first is the reference.
 std::vector<Choice> attention_choices(const dnn::Target& target, DType dtype, std::int64_t keys,
-                                      std::int64_t channels, std::size_t most) {
-  const Operation operation = attention_operation(target, nominal(dtype, keys, channels));
+                                      std::int64_t channels, std::size_t most,
+                                      bool with_sums = false) {
+  Problem problem = nominal(dtype, keys, channels);
+  if (with_sums) problem.sum_stride = problem.heads * problem.queries;
+  const Operation operation = attention_operation(target, problem);
   std::vector<Choice> choices;
   for (const cudnnBackendHeurMode_t mode :
        {CUDNN_HEUR_MODE_A, CUDNN_HEUR_MODE_FALLBACK, CUDNN_HEUR_MODE_B}) {
@@ -258,14 +269,15 @@ class Attentions {
  public:
   explicit Attentions(Device device) : device_(device), target_(dnn::library(device)) {}
 
-  bool has(DType dtype, std::int64_t keys, std::int64_t channels) {
-    return choice(dtype, keys, channels).has_value();
+  bool has(DType dtype, std::int64_t keys, std::int64_t channels, bool with_sums = false) {
+    return choice(dtype, keys, channels, with_sums).has_value();
   }
 
   const Plan& plan(const Problem& problem) {
     auto& found = plans_[problem];
     if (found == nullptr) {
-      const std::optional<Choice>& made = choice(problem.dtype, problem.keys, problem.channels);
+      const std::optional<Choice>& made =
+          choice(problem.dtype, problem.keys, problem.channels, problem.sum_stride > 0);
       expect(made.has_value(), "fused attention is not available here");
       found = std::make_unique<Plan>(attention_plan(target_, problem, *made));
       trace::recorder().kernels.insert(fmt::format("attention: cuDNN {}, {}", dnn::version_text(),
@@ -274,15 +286,17 @@ class Attentions {
     return *found;
   }
 
+  // sums: if the problem has a stride of them.
   void run(const Problem& problem, const void* queries, const void* keys, const void* values,
-           float scale, void* out) {
+           float scale, void* out, void* sums) {
     // The scale is read from host memory during the call.
-    dnn::run(device_, plan(problem).plan,
-             {{uid_queries, queries},
-              {uid_keys, keys},
-              {uid_values, values},
-              {uid_out, out},
-              {uid_scale, &scale}});
+    std::vector<dnn::Argument> arguments{{uid_queries, queries},
+                                         {uid_keys, keys},
+                                         {uid_values, values},
+                                         {uid_out, out},
+                                         {uid_scale, &scale}};
+    if (problem.sum_stride > 0) arguments.push_back({uid_sums, sums});
+    dnn::run(device_, plan(problem).plan, arguments);
   }
 
   struct Measured {
@@ -383,12 +397,15 @@ class Attentions {
     return true;
   }
 
-  const std::optional<Choice>& choice(DType dtype, std::int64_t keys, std::int64_t channels) {
-    const auto [entry, is_new] = choices_.try_emplace({dtype, keys, channels});
+  const std::optional<Choice>& choice(DType dtype, std::int64_t keys, std::int64_t channels,
+                                      bool with_sums = false) {
+    auto& choices = with_sums ? choices_with_sums_ : choices_;
+    const auto [entry, is_new] = choices.try_emplace({dtype, keys, channels});
     if (!is_new) return entry->second;
     std::string why = "it proposes none";
     try {
-      const std::vector<Choice> found = attention_choices(target_, dtype, keys, channels, 1);
+      const std::vector<Choice> found =
+          attention_choices(target_, dtype, keys, channels, 1, with_sums);
       if (!found.empty()) entry->second = found.front();
     } catch (const Error& error) {  // not fatal: other kernels are used
       if (error.status() != Status::unavailable) throw;
@@ -405,7 +422,8 @@ class Attentions {
 
   Device device_;
   dnn::Target target_;
-  std::map<std::tuple<DType, std::int64_t, std::int64_t>, std::optional<Choice>> choices_;
+  std::map<std::tuple<DType, std::int64_t, std::int64_t>, std::optional<Choice>> choices_,
+      choices_with_sums_;
   std::map<std::tuple<DType, std::int64_t, std::int64_t, bool>, std::string> fastest_;
   std::map<Problem, std::unique_ptr<Plan>> plans_;
 };
@@ -440,6 +458,11 @@ bool has_fused_attention(Device device, DType dtype, std::int64_t keys, std::int
          cuda::device_instance<Attentions>(device).has(dtype, keys, channels);
 }
 
+bool has_fused_sums(Device device, DType dtype, std::int64_t keys, std::int64_t channels) {
+  return library_has_attention() &&
+         cuda::device_instance<Attentions>(device).has(dtype, keys, channels, true);
+}
+
 void prepare_fused_attention(Device device, const ops::AttentionShape& shape) {
   ops::AttentionShape padded = shape;
   padded.queries = std::max(padded.queries, min_queries);
@@ -470,22 +493,25 @@ std::vector<EngineTiming> time_fused_attention(Device device, const ops::Attenti
   return timings;
 }
 
-void check_attention_plan(const dnn::Target& target, const ops::AttentionShape& shape) {
+void check_attention_plan(const dnn::Target& target, const ops::AttentionShape& shape,
+                          bool with_sums) {
   const std::vector<Choice> found =
-      attention_choices(target, shape.dtype, shape.keys, shape.channels, 1);
+      attention_choices(target, shape.dtype, shape.keys, shape.channels, 1, with_sums);
   require(!found.empty(), Status::unavailable,
           "cuDNN has no attention to {} keys of {} channels in {}", shape.keys, shape.channels,
           name_of(shape.dtype));
-  attention_plan(target, attention_problem(shape, 1, 2), found.front());
+  Problem problem = attention_problem(shape, 1, 2);
+  if (with_sums) problem.sum_stride = shape.heads * shape.queries;
+  attention_plan(target, problem, found.front());
 }
 
 void fused_attention(const ops::Rows& queries, const ops::Rows& keys, const ops::Rows& values,
-                     float scale, Tensor& out) {
+                     float scale, Tensor& out, Tensor* sums) {
   const Device device = out.device();
   const std::int64_t batch = out.shape(1), heads = out.shape(2), channels = out.shape(3);
   const std::int64_t sequences = queries.sequences, count = queries.count();
   if (count < min_queries) {
-    expect(sequences == 1, "{} sequences of {} queries", sequences, count);
+    expect(sequences == 1 && sums == nullptr, "{} sequences of {} queries", sequences, count);
     const Shape& own = queries.tensor.shape();
     Tensor more = Tensor::zeros({min_queries, own[1], own[2], own[3], own[4]},
                                 queries.tensor.dtype(), device);
@@ -500,8 +526,9 @@ void fused_attention(const ops::Rows& queries, const ops::Rows& keys, const ops:
   const std::int64_t row = heads * channels;
   const std::int64_t query_item = queries.tensor.shape(2) * row;
   const std::int64_t key_item = keys.tensor.shape(2) * row;
-  const Problem problem = attention_problem(shape, queries.tensor.shape(2), keys.tensor.shape(2));
-  const std::int64_t calls = sequences > 1 ? batch : 1;
+  Problem problem = attention_problem(shape, queries.tensor.shape(2), keys.tensor.shape(2));
+  const std::int64_t calls = sequences > 1 ? batch : 1, sums_of_item = heads * count;
+  if (sums != nullptr) problem.sum_stride = calls * sums_of_item;
   const auto at = [&](const Tensor& tensor, std::int64_t element) {
     return static_cast<const std::byte*>(tensor.address_on(device)) +
            element * size_of(tensor.dtype());
@@ -512,7 +539,9 @@ void fused_attention(const ops::Rows& queries, const ops::Rows& keys, const ops:
         problem, at(queries.tensor, item * query_item + queries.part * row),
         at(keys.tensor, item * key_item + keys.part * row),
         at(values.tensor, item * key_item + values.part * row), scale,
-        first + item * row * size_of(out.dtype()));
+        first + item * row * size_of(out.dtype()),
+        sums == nullptr ? nullptr
+                        : static_cast<float*>(sums->address_on(device)) + item * sums_of_item);
   }
 }
 

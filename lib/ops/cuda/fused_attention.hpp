@@ -25,6 +25,10 @@ void use_fused_attention(Device device, DType dtype, std::int64_t keys, std::int
 /// none if that does not support the shape. For benchmarks.
 std::vector<EngineTiming> time_fused_attention(Device device, const ops::AttentionShape& shape);
 
+/// Whether fused_attention() can also write logarithms of sums, for at least 16 queries; otherwise
+/// as has_fused_attention().
+bool has_fused_sums(Device device, DType dtype, std::int64_t keys, std::int64_t channels);
+
 /// Makes the plan for calls of fused_attention with one tensor of queries and one of keys and
 /// values, of this shape; requires has_fused_attention. Throws Error(unavailable) if the engine
 /// does not support it.
@@ -34,8 +38,10 @@ void prepare_fused_attention(Device device, const ops::AttentionShape& shape);
 /// all keys, in one tensor or in two with the same strides; out: [sequence · query, batch, head,
 /// channel], at least one query and head. The kernel depends on the numbers of keys and channels,
 /// not on those of queries, heads and batch items; it processes the keys in their order. Throws
-/// Error(unavailable) if its engine does not support these shapes.
+/// Error(unavailable) if its engine does not support these shapes. sums: null, or float32 [sequence
+/// · batch · head, query] for ln(Σ exp(scale·q·k)) over the keys; requires has_fused_sums, whose
+/// engine is always cuDNN's first.
 void fused_attention(const ops::Rows& queries, const ops::Rows& keys, const ops::Rows& values,
-                     float scale, Tensor& out);
+                     float scale, Tensor& out, Tensor* sums = nullptr);
 
 }  // namespace reelmesh::gpu

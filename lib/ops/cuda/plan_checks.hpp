@@ -11,7 +11,9 @@ void check_convolution_plan(const dnn::Target& target, DType dtype, Shape x, Sha
                             std::int64_t stride, Shape y);
 
 /// Chooses attention as fused_attention() does, and makes its plan for calls of this shape, of at
-/// least 16 queries. Throws Error(unavailable) if there is none.
-void check_attention_plan(const dnn::Target& target, const ops::AttentionShape& shape);
+/// least 16 queries; with_sums: also writes logarithms of sums. Throws Error(unavailable) if there
+/// is none.
+void check_attention_plan(const dnn::Target& target, const ops::AttentionShape& shape,
+                          bool with_sums = false);
 
 }  // namespace reelmesh::gpu

@@ -108,6 +108,60 @@ __device__ inline float exp2_approx(float x) {
 
 namespace reelmesh::gpu {
 
+/// Throws Error(unavailable) for bfloat16 on a device whose tensor cores lack it.
+inline void require_tensor_cores(DType dtype, Device device) {
+  const int capability = dtype == DType::bfloat16 ? compute_capability(device) : 80;
+  require(capability >= 80, Status::unavailable,
+          "{} has compute capability {}.{}, expected 8.0 or later for bfloat16; use numerics.dtype "
+          "= float16 or float32",
+          to_string(device), capability / 10, capability % 10);
+}
+
+/// Elements between the beginnings of two rows of `width` elements in shared memory, with which the
+/// rows of an 8 × 8 matrix are in different banks.
+template <int width>
+constexpr int half_row_stride = width + 8;
+
+/// Starts to copy rows [first, first + rows) of a matrix to shared memory, as one group of
+/// copy_async(): zeros beyond `count` rows and `columns` columns. stride: of a row of the matrix.
+/// aligned: whether its rows start at multiples of 16 bytes and `columns` is a multiple of 8. All
+/// threads of a block of `threads` call it. at_once: copies of a thread whose addresses are in
+/// registers together.
+template <int width, int rows, int threads, int at_once = 4, class T>
+__device__ inline void load_half_rows(const T* from, std::int64_t stride, int first, int count,
+                                      int columns, bool aligned, T* into) {
+  constexpr int row_stride = half_row_stride<width>;
+  if (aligned) {
+#pragma unroll at_once
+    for (int i = static_cast<int>(threadIdx.x); i < rows * width / 8; i += threads) {
+      const int row = i / (width / 8), c = i % (width / 8) * 8;
+      T* target = into + row * row_stride + c;
+      if (first + row < count && c < columns) {
+        copy_async(target, from + (first + row) * stride + c);
+      } else {
+        *reinterpret_cast<uint4*>(target) = uint4{0, 0, 0, 0};
+      }
+    }
+  } else {
+    for (int i = static_cast<int>(threadIdx.x); i < rows * width; i += threads) {
+      const int row = i / width, c = i % width;
+      const bool there = first + row < count && c < columns;
+      into[row * row_stride + c] = there ? from[(first + row) * stride + c] : narrow<T>(0.0F);
+    }
+  }
+  commit_copies();
+}
+
+/// Reductions over the four lanes of a group that share rows of C.
+__device__ inline float row_sum(float x) {
+  x += shuffle_xor(x, 1);
+  return x + shuffle_xor(x, 2);
+}
+__device__ inline float row_max(float x) {
+  x = fmaxf(x, shuffle_xor(x, 1));
+  return fmaxf(x, shuffle_xor(x, 2));
+}
+
 /// Two 16-bit values packed into a register: the first in the lower half.
 template <class T>
 __device__ inline std::uint32_t packed_pair(float first, float second) {

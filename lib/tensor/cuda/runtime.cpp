@@ -227,6 +227,13 @@ std::string name(Device device) {
   return properties.name;
 }
 
+int multiprocessors(Device device) {
+  int count = 0;
+  check(cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device.cuda),
+        "cudaDeviceGetAttribute");
+  return count;
+}
+
 std::string bus(Device device) {
   char text[32] = {};
   check(cudaDeviceGetPCIBusId(text, sizeof text, device.cuda), "cudaDeviceGetPCIBusId");

@@ -24,6 +24,7 @@ std::string why_no_libraries();
 
 std::string name(Device device);            ///< as name_of()
 std::string bus(Device device);             ///< as pci_bus()
+int multiprocessors(Device device);         ///< as reelmesh::multiprocessors()
 std::string versions();                     ///< as cuda_versions()
 DeviceMemory memory(Device device);         ///< as device_memory()
 std::int64_t unused_memory(Device device);  ///< as unused_device_memory()

@@ -66,6 +66,20 @@ TEST_P(AttentionBackwardKernel, TakesSequencesAndOtherNumbersOfKeys) {
   expect_cpu(random({100, 1, 2, 72}, 7));
 }
 
+// The fused kernel, where it is there, keeps logarithms of sums, too.
+TEST_P(AttentionBackwardKernel, AttendsByTheFusedKernel) {
+  Inputs x = random({3 * 520, 2, 2, 8});
+  x.sequences = 3;
+  expect_cpu(x);
+  x = random({520, 2, 3, 72});
+  expect_cpu(x);
+  const auto forward = [&](const Numerics& numerics) {
+    return back(ops::attention_forward(there(x.q), there(x.k), there(x.v), x.scale, numerics).out);
+  };
+  EXPECT_EQ(same_bits(forward({}), forward({.own_attention = true})),
+            !ops::uses_fused_attention(test_device(), GetParam(), 520, 72, {}));
+}
+
 TEST_P(AttentionBackwardKernel, OutHasTheBitsOfAttention) {
   const Inputs x = random({100, 1, 2, 64});
   const auto rows = [](const Tensor& t) {
@@ -92,6 +106,48 @@ TEST_P(AttentionBackwardKernel, SurvivesScoresFarBelowZero) {
     const Tensor values = gradient.to(DType::float32);
     for (const float value : values.span<float>()) ASSERT_TRUE(std::isfinite(value));
   }
+}
+
+// Weights and gradients of scores are rounded to 16 bits as operands of tensor cores. The kernels
+// for float32 have other bits.
+TEST_P(AttentionBackwardKernel, MultipliesSixteenBitsOnTensorCores) {
+  const Inputs x = random({70, 1, 2, 64}, 50);
+  const Tensor q = there(x.q), k = there(x.k), v = there(x.v), d_out = there(x.d_out);
+  ops::AttentionForward forward = ops::attention_forward(q, k, v, x.scale);
+  const ops::AttentionGradients found = ops::attention_backward(q, k, v, forward, d_out, x.scale);
+  const auto wide = [](const Tensor& t) { return t.to(DType::float32); };
+  forward.out = wide(forward.out);
+  const ops::AttentionGradients by_float32 =
+      ops::attention_backward(wide(q), wide(k), wide(v), forward, wide(d_out), x.scale);
+  for (const auto& [gradient, expected] :
+       {std::pair{found.q, by_float32.q}, {found.k, by_float32.k}, {found.v, by_float32.v}}) {
+    EXPECT_EQ(same_bits(back(gradient), back(expected.to(GetParam()))),
+              GetParam() == DType::float32);
+    EXPECT_LT(relative_error(back(gradient), back(expected)), tolerance());
+  }
+}
+
+// Gradients of scores lie below 1e-6, where float16 has few numbers, or grow from there a thousand
+// times from token to token. Those of queries, keys and values are large enough.
+TEST_P(AttentionBackwardKernel, KeepsSmallGradients) {
+  Inputs x = random({600, 1, 1, 64}, 530);
+  const auto scaled = [&](const Tensor& like, unsigned seed, const auto& factor_of_row) {
+    Tensor values = random_tensor(like.shape(), seed, DType::float32);
+    for (std::int64_t i = 0; i < values.numel(); ++i) {
+      values.data<float>()[i] *= factor_of_row(i / 64);
+    }
+    return values.to(GetParam());
+  };
+  const auto small = [](std::int64_t) { return 0x1p-6F; };
+  x.q = scaled(x.q, 1, small);
+  x.k = scaled(x.k, 2, small);
+  x.v = scaled(x.v, 3, small);
+  x.scale = 512;
+  x.d_out = scaled(x.d_out, 4, [](std::int64_t) { return 0x1p-7F; });
+  expect_cpu(x);
+  const auto growing = [](std::int64_t row) { return std::ldexp(0x1p-7F, int(row / 60)); };
+  x.d_out = scaled(x.d_out, 4, growing);
+  expect_cpu(x);
 }
 
 TEST_P(AttentionBackwardKernel, OfNoHeadsIsEmpty) {

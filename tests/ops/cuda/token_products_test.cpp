@@ -13,8 +13,9 @@ struct Size {
 };
 
 TEST_P(TokenProducts, AreThoseOfTheCpu) {
-  for (const Size& size : {Size{1, 1, 1}, Size{37, 3, 5}, Size{512, 64, 64}, Size{525, 65, 7},
-                           Size{test::size(70, 17776), 130, test::size(70, 3072)}}) {
+  for (const Size& size :
+       {Size{1, 1, 1}, Size{37, 3, 5}, Size{512, 64, 64}, Size{525, 65, 7}, Size{545, 136, 264},
+        Size{test::size(70, 17776), 130, test::size(70, 3072)}}) {
     const Tensor a = random_tensor({size.tokens, size.m}, 1, GetParam()),
                  b = random_tensor({size.tokens, size.n}, 2, GetParam());
     const Tensor found = ops::token_products(there(a), there(b));
@@ -24,6 +25,15 @@ TEST_P(TokenProducts, AreThoseOfTheCpu) {
     EXPECT_LT(relative_error(back(found), ops::token_products(a, b)), 1e-5)
         << size.tokens << " tokens, " << size.m << " × " << size.n;
   }
+}
+
+// Tensor cores add in another order than the kernel for float32, which adds token by token.
+TEST_P(TokenProducts, MultiplySixteenBitsOnTensorCores) {
+  const Tensor a = there(random_tensor({600, 72}, 1, GetParam())),
+               b = there(random_tensor({600, 40}, 2, GetParam()));
+  const Tensor by_float32 = ops::token_products(a.to(DType::float32), b.to(DType::float32));
+  EXPECT_EQ(same_bits(back(ops::token_products(a, b)), back(by_float32)),
+            GetParam() == DType::float32);
 }
 
 TEST_P(TokenProducts, OfNothingAreZeros) {

@@ -4,6 +4,7 @@
 #include "layout/mesh/attend_case.hpp"
 #include "support/gpu_ranks.hpp"
 #include "support/long.hpp"
+#include "tensor/ledger.hpp"
 
 namespace reelmesh::test {
 namespace {
@@ -34,7 +35,7 @@ TEST_P(AttendOnGpu, ManyKeys) {
     std::int64_t heads;
   };
   for (const By& by : {By{DType::float32, false, 1}, By{DType::bfloat16, true, 1},
-                       By{DType::bfloat16, false, 3}}) {
+                       By{DType::bfloat16, false, 7}}) {
     for (const int ring : std::set{1, ranks}) {
       Dice dice(100);
       check_attend(
@@ -44,6 +45,42 @@ TEST_P(AttendOnGpu, ManyKeys) {
            {.own_attention = by.own}},
           1, world, device);
     }
+  }
+}
+
+// The ranks of these tests are on one host.
+TEST_P(AttendOnGpu, HeadsAreInSharesOfSixWavesAlsoInADryRun) {
+  const std::int64_t ranks = world.size(), multiprocessors = reelmesh::multiprocessors(device);
+  const std::vector<Layout> tokens{Layout::cut({1106}, 0, world.size())};
+  ASSERT_GT(multiprocessors, 0);
+  std::set<std::int64_t> found;
+  for (const std::int64_t heads : {ranks, 2 * ranks, 7 * ranks * multiprocessors}) {
+    for (const DType dtype : {DType::bfloat16, DType::float32}) {
+      SCOPED_TRACE(fmt::format("{} heads, {}", heads, name_of(dtype)));
+      const AttentionGeometry geometry{2, heads, 8, 1};
+      const Attend attend(world, tokens, geometry, dtype, device);
+      const bool shared = ranks > 1 && ops::uses_fused_attention(device, dtype, 1106, 8, {});
+      const std::int64_t tiles = 2 * 9;
+      EXPECT_EQ(attend.shares(),
+                shared ? Attend::head_shares(heads / ranks, tiles, multiprocessors, true) : 1);
+      found.insert(attend.shares());
+      if (!shared) continue;
+      Precision precision{dtype, dtype, true};
+      precision.gpus.multiprocessors = static_cast<int>(multiprocessors);
+      const auto planned = [&](int of_node) {
+        precision.gpus.of_node = of_node;
+        Ledger ledger(precision);
+        const DryRun dry(ledger);
+        const auto group = comm::Group::pretended(world.rank(), world.size());
+        return Attend(group, tokens, geometry, dtype, precision.device()).shares();
+      };
+      EXPECT_EQ(planned(world.size()), attend.shares());
+      EXPECT_EQ(planned(world.size() - 1), std::min<std::int64_t>(heads / ranks, 4));
+    }
+  }
+  const bool fused = ops::uses_fused_attention(device, DType::bfloat16, 1106, 8, {});
+  if (ranks > 1 && fused) {
+    EXPECT_GE(found.size(), 2U);
   }
 }
 
