@@ -93,7 +93,8 @@ class DryRuns final : public Costs, public std::enable_shared_from_this<DryRuns>
   StageCost run_part(const std::shared_ptr<const TimeModel>& times, const Make& make,
                      const Use& use) const;
   StageMemory of_stage(std::int64_t weights, std::int64_t loading, std::int64_t running,
-                       std::int64_t per_thread) const;
+                       std::int64_t per_thread, std::int64_t host) const;
+  void add_on_host(StageMemory& memory, std::int64_t bytes, std::int64_t per_thread) const;
 
   const Family& family_;
   Precision precision_;

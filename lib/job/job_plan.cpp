@@ -21,6 +21,7 @@ Conditions plan_conditions(const Job& job, int ranks, int threads, std::vector<i
           job.machine_file.string(), kind(!on_gpu), kind(on_gpu));
   machine.times = job.machine;
   machine.program = on_gpu ? program_bytes_on_gpu : program_bytes;
+  machine.host_program = on_gpu ? host_program_bytes_of_gpu : 0;
   machine.count_waiting_embeddings = !on_gpu;
   require(job.speeds.empty() || job.speeds.size() == count, Status::unavailable,
           "device.speeds: found {} speeds, expected {}, one for each rank", job.speeds.size(),

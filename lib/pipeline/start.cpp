@@ -77,7 +77,7 @@ comm::Group require_plan_fits_together(const Job& job, const JobPlan& planned,
   for (const LaunchedRank rank : plan.launched) order.push_back(number_of(rank));
   comm::Group world =
       std::ranges::is_sorted(order) ? found.launched : found.launched.in_order(order);
-  if (!found.device.is_cuda()) require_host_memory(world, plan.memory, found.threads);
+  require_host_memory(world, plan.memory, found.threads);
   const std::string idle = describe_idle(plan.roles, world.size());
   if (!idle.empty()) log::warning("{}", idle);
   return world;

@@ -1,8 +1,10 @@
 #include "plan/fit.hpp"
 
 #include <algorithm>
+#include <map>
 
 #include "base/number.hpp"
+#include "plan/queues.hpp"
 #include "plan/step_time.hpp"
 
 namespace reelmesh {
@@ -12,6 +14,7 @@ void keep_larger(StageMemory& mine, const StageMemory& other) {
   mine.weights = std::max(mine.weights, other.weights);
   mine.working = std::max(mine.working, other.working);
   mine.per_thread = std::max(mine.per_thread, other.per_thread);
+  mine.host = std::max(mine.host, other.host);
 }
 
 // The part of the streamed weights that each rank keeps.
@@ -26,12 +29,35 @@ std::vector<double> kept_parts(const Plan& plan) {
   return kept;
 }
 
+// What ranks with GPUs have on their hosts beside what a stage takes there: the embeddings that
+// wait, and those weights of the transformer that the ranks of a replica on one host share.
+void add_host_memory(const Plan& plan, const Workload& workload, MemoryPlan& memory) {
+  const Roles& roles = plan.roles;
+  const auto queues = static_cast<std::int64_t>(Queues(roles.denoise.size()).count());
+  const std::int64_t queued = roles.mode == Mode::split
+                                  ? std::min(plan.queue_bytes, workload.largest_embedding_bytes)
+                                  : plan.queue_bytes / queues;
+  for (RankMemory& rank : memory.ranks) rank.embeddings_on_host = queued;
+  memory.ranks.at(index(plan.embeddings_rank())).text.host += plan.queue_bytes;
+  if (plan.weights.residence != Residence::host) return;
+  const auto shared = (1 - plan.weights.resident) * static_cast<double>(plan.weights.all);
+  for (const RankRange& range : roles.denoise) {
+    std::map<int, int> ranks_of_node;
+    for (int i = 0; i < range.count; ++i) ++ranks_of_node[plan.node.at(index(range.first + i))];
+    for (int i = 0; i < range.count; ++i) {
+      const std::size_t rank = index(range.first + i);
+      memory.ranks[rank].weights_on_host = to_integer(shared / ranks_of_node[plan.node[rank]]);
+    }
+  }
+}
+
 // Of the plan with its queue_bytes, without offloading.
 MemoryPlan plan_memory(const Plan& plan, const Workload& workload, const PlanMachine& machine) {
   const std::int64_t waiting = machine.count_waiting_embeddings ? plan.queue_bytes : 0;
   MemoryPlan memory;
   memory.limits = plan.memory.limits;
   memory.program = machine.program;
+  memory.host_program = machine.host_program;
   memory.threads = machine.threads;
   memory.decoder = plan.memory.decoder;
   memory.unloads_decoder = memory.decoder == WeightsChoice::host;
@@ -66,6 +92,7 @@ MemoryPlan plan_memory(const Plan& plan, const Workload& workload, const PlanMac
     }
     mine.keeps_encoder = roles.mode == Mode::split && mine.encode.used();
   }
+  if (memory.on_gpu()) add_host_memory(plan, workload, memory);
   return memory;
 }
 

@@ -69,7 +69,9 @@ class Ledger {
   std::int64_t peak() const;         ///< since release(); with holes
   std::int64_t peak_in_use() const;  ///< the same without holes
   std::array<std::int64_t, purposes> present_by_purpose() const;
-  /// As release_free_memory() of a host. The peak is then what is present.
+  /// Of a rank with a GPU: as peak(), of its tensors on the host. 0 on CPUs, where peak() is that.
+  std::int64_t host_peak() const;
+  /// As release_free_memory() of a host. The peaks are then what is present.
   void release();
 
   /// A thread uses a buffer (ops::thread_scratch) of this many bytes.
