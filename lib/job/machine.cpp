@@ -165,6 +165,7 @@ Device find_device(const comm::Group& world, Backend backend) {
                  to_string(device));
     return {};
   }
+  comm::run_collectively(world, [&] { require_kernels(device); });
   return device;
 }
 

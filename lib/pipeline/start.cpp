@@ -11,6 +11,7 @@
 #include "comm/together.hpp"
 #include "forecast/plan_job.hpp"
 #include "job/host_memory.hpp"
+#include "job/unlike_gpus.hpp"
 #include "ops/convolution.hpp"
 #include "ops/packing.hpp"
 
@@ -21,7 +22,11 @@ Devices find_devices_together(const comm::Group& ranks, const Job& job) {
   found.machine = find_machine(ranks);
   found.threads = set_threads(found.machine, job.threads);
   found.device = find_device(ranks, job.backend);
-  if (!found.device.is_cuda()) agree_on_products(ranks, job);
+  if (found.device.is_cuda()) {
+    require_like_gpus(ranks, job, found.device);
+  } else {
+    agree_on_products(ranks, job);
+  }
   found.launched = ranks.use_device(found.device, job.transport, job.device_timeout);
   if (!found.device.is_cuda()) return found;
   if (found.launched.size() > 1) {

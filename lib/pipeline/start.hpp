@@ -15,8 +15,8 @@ struct Devices {
   comm::Group launched;  ///< the ranks as launched; they can exchange tensors on the devices
 };
 
-/// Sets threads and products as the job says. Errors as find_device, agree_on_products and
-/// comm::Group::use_device. Collective.
+/// Sets threads and products as the job says. Errors as find_device, agree_on_products,
+/// require_like_gpus and comm::Group::use_device. Collective.
 Devices find_devices_together(const comm::Group& ranks, const Job& job);
 
 /// The ranks agree on the conditions, so that all of them compute the same plan. Collective.
