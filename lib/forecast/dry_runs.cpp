@@ -338,6 +338,7 @@ DryRuns::Step DryRuns::training_step(Trained& part, const Batch& batch, const De
   step.flops_update = counted.flops - flops - step.flops;  // parts that a model computes once
   step.sent_update = counted.bytes_sent - sent - step.sent;
   step.time_update = ledger.elapsed() - before - step.time;
+  convolutions_.insert(ledger.convolutions().begin(), ledger.convolutions().end());
   step.excess = ledger.peak() - part.weights - step.held;
   step.host = std::max(part.host, ledger.host_peak());
   step.per_thread = ledger.scratch();
@@ -455,6 +456,7 @@ StageCost DryRuns::run_part(const std::shared_ptr<const TimeModel>& times, const
   ledger.release();
   const Elapsed before = ledger.elapsed();
   use(*part.model);
+  convolutions_.insert(ledger.convolutions().begin(), ledger.convolutions().end());
   return {of_stage(part.weights, part.loading, ledger.peak() - part.weights, ledger.scratch(),
                    std::max(part.host, ledger.host_peak())),
           ledger.elapsed() - before};
@@ -506,6 +508,10 @@ StageCost DryRuns::encode(std::size_t size, const DecodeLayout& layout, int rank
     add_on_host(cost.memory, batch.reading, 0);
   }
   return cost;
+}
+
+std::vector<ConvolutionShape> DryRuns::convolutions() const {
+  return {convolutions_.begin(), convolutions_.end()};
 }
 
 double DryRuns::message_seconds(int ranks, std::int64_t messages, std::int64_t bytes) {

@@ -4,6 +4,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <vector>
 
 #include "job/family.hpp"
@@ -57,6 +58,7 @@ class DryRuns final : public Costs, public std::enable_shared_from_this<DryRuns>
   WholeStep whole_step(std::size_t size) override;
   StageCost decode(std::size_t size, const DecodeLayout& layout, int rank) override;
   StageCost encode(std::size_t size, const DecodeLayout& layout, int rank) override;
+  std::vector<ConvolutionShape> convolutions() const override;
   double message_seconds(int ranks, std::int64_t messages, std::int64_t bytes) override;
   /// Exact for groups of at most 64 ranks.
   std::int64_t sent_weights(const RankWeights& shares, int rank, int ranks) override;
@@ -112,6 +114,7 @@ class DryRuns final : public Costs, public std::enable_shared_from_this<DryRuns>
   std::map<std::tuple<std::int64_t, bool, bool>, StageCost> texts_;  ///< by layers of a part
   std::map<std::tuple<RankWeights, int, int>, std::int64_t> sent_weights_;
   std::optional<StreamedWeights> streamed_;
+  mutable std::set<ConvolutionShape> convolutions_;  ///< of all runs so far
 };
 
 }  // namespace reelmesh

@@ -12,6 +12,7 @@
 #include "forecast/plan_job.hpp"
 #include "job/host_memory.hpp"
 #include "job/unlike_gpus.hpp"
+#include "layout/convolutions.hpp"
 #include "ops/convolution.hpp"
 #include "ops/packing.hpp"
 
@@ -83,6 +84,7 @@ comm::Group require_plan_fits_together(const Job& job, const JobPlan& planned,
   comm::Group world =
       std::ranges::is_sorted(order) ? found.launched : found.launched.in_order(order);
   require_host_memory(world, plan.memory, found.threads);
+  agree_on_convolutions(world, found.device, planned.convolutions, job.numerics);
   const std::string idle = describe_idle(plan.roles, world.size());
   if (!idle.empty()) log::warning("{}", idle);
   return world;

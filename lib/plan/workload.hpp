@@ -7,6 +7,7 @@
 #include "layout/clip_layout.hpp"
 #include "plan/device_map.hpp"
 #include "plan/roles.hpp"
+#include "tensor/ledger.hpp"
 #include "tensor/time_model.hpp"
 
 namespace reelmesh {
@@ -113,6 +114,8 @@ class Costs {
   /// Of a rank of the decoding group that encodes the images or videos that clips begin from, if
   /// ClipWorkload::encodes. The layout is that of the decoded video, with all frames in one group.
   virtual StageCost encode(std::size_t size, const DecodeLayout& layout, int rank) = 0;
+  /// The convolutions on GPUs of all of these so far; each of them is the same in every layout.
+  virtual std::vector<ConvolutionShape> convolutions() const { return {}; }
   /// Seconds of messages of a rank with others of its group of so many ranks, one after the other;
   /// only if whole_step().timed().
   virtual double message_seconds(int ranks, std::int64_t messages, std::int64_t bytes) = 0;

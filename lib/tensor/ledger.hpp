@@ -5,7 +5,10 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <set>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include "base/trace.hpp"
 #include "tensor/device.hpp"
@@ -45,6 +48,15 @@ inline constexpr const char* group_sums = "group_sums";  ///< sums for them
 inline constexpr const char* copy = "copy";              ///< copies and sums of tensors
 }  // namespace operation_kinds
 
+/// A convolution of tiles on a GPU, for which its library chooses an algorithm: of `source` [item,
+/// frame, row, column, in] with `weight` [out, frame, row, column, in].
+struct ConvolutionShape {
+  DType dtype = DType::float32;
+  std::vector<std::int64_t> source, weight;
+  std::int64_t stride = 1;
+  auto operator<=>(const ConvolutionShape&) const = default;
+};
+
 /// What dry runs take.
 class Ledger {
  public:
@@ -79,6 +91,10 @@ class Ledger {
   std::int64_t scratch() const;  ///< bytes of all buffers of a thread
   static constexpr std::size_t scratch_slots = 8;
 
+  /// A GPU convolves tensors of these shapes.
+  void note_convolution(ConvolutionShape shape) { convolutions_.insert(std::move(shape)); }
+  const std::set<ConvolutionShape>& convolutions() const { return convolutions_; }
+
   /// FLOPs, bytes sent and fetched, as a run counts them.
   const trace::Recorder& counted() const { return recorder_; }
   /// Messages to a rank of the group.
@@ -111,6 +127,7 @@ class Ledger {
   std::array<std::int64_t, scratch_slots> scratch_{};
   std::map<int, std::int64_t> sent_;
   std::map<std::string_view, Total> operations_;
+  std::set<ConvolutionShape> convolutions_;
   std::shared_ptr<const TimeModel> times_;
   Elapsed elapsed_;
   double link_free_ = 0;  ///< when all messages so far have arrived

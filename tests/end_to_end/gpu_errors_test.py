@@ -2,8 +2,8 @@
 
 import h5py
 
-from support import (ERROR, MPIRUN, WARNING, Reference, Scratch, command_of, execute, main,
-                     result_files, run)
+from support import (ERROR, WARNING, Reference, Scratch, main, read_clip, result_files, run,
+                     run_unlike)
 
 
 class GpuErrors(Scratch):
@@ -75,18 +75,39 @@ class GpuErrors(Scratch):
                  "cuDNN: 9.19.0 (ranks 0-1), 9.16.0 (rank 2);")):
             for reproducible in ("yes", "no"):
                 with self.subTest(difference=difference, reproducible=reproducible):
-                    words = command_of(self.reference.options(
+                    options = self.reference.options(
                         self.output, prompt__text="a fox", sample__steps=1,
-                        output__if_exists="replace", numerics__reproducible=reproducible))
-                    other = [f"{key}={value}" for key, value in environment.items()]
-                    outcome = execute([MPIRUN, "-n", 2, *words, ":", "-n", 1, "env", *other, *words],
-                                      {"REELMESH_EMULATED_GPUS": "3"}, timeout=120)
+                        output__if_exists="replace", numerics__reproducible=reproducible)
+                    outcome = run_unlike(options, [{}, {}, environment],
+                                         {"REELMESH_EMULATED_GPUS": "3"})
                     refused = reproducible == "yes"
                     said = outcome.lines(ERROR if refused else WARNING)
                     self.assertEqual(outcome.status, 69 if refused else 0, outcome)
                     self.assertEqual(len([line for line in said if "the GPUs of the ranks differ, "
                                           in line]), 1, outcome)
                     self.assertIn(difference[:-1], said[0])
+
+    def test_ranks_on_which_an_engine_for_convolutions_fails(self):
+        """All take the next one, which has other bits here."""
+        runs, fails = {}, {"REELMESH_EMULATED_CUDNN_CONVOLUTION": "1"}
+        videos = {}
+        for name, environments, warns in (("first", [runs, runs], 0), ("next", [fails, fails], 0),
+                                          ("mixed", [runs, fails], 1), ("last", [fails, runs], 0)):
+            with self.subTest(ranks=name):
+                options = self.reference.options(self.folder / name, prompt__text="a fox",
+                                                 sample__steps=1, sample__frames=1,
+                                                 sample__height=64, sample__width=64,
+                                                 numerics__dtype="bfloat16")
+                outcome = run_unlike(options, environments, {"REELMESH_EMULATED_GPUS": "2"})
+                self.assertEqual(outcome.status, 0, outcome)
+                self.assertEqual(outcome.errors.count("all take the next one"), warns, outcome)
+                with h5py.File(self.folder / name / "trace.h5", "r") as file:
+                    kernels = [text.decode() for text in file["ranks"]["kernels"]]
+                for text in kernels:
+                    self.assertEqual("another engine" in text, name != "first", kernels)
+                videos[name] = read_clip(self.folder / name)["video"].tobytes()
+        self.assertEqual(videos["mixed"], videos["next"])
+        self.assertEqual(videos["last"], videos["next"])
 
     def test_embeddings_wait_on_the_host(self):
         """The peak of a GPU's memory does not depend on the number of prompts."""

@@ -12,7 +12,6 @@
 #include <functional>
 #include <map>
 #include <memory>
-#include <sstream>
 #include <tuple>
 
 #include "base/error.hpp"
@@ -27,7 +26,7 @@
 namespace reelmesh::gpu {
 namespace {
 
-using dnn::Descriptor, dnn::check, dnn::finalize, dnn::make, dnn::set;
+using dnn::Choice, dnn::Descriptor, dnn::check, dnn::finalize, dnn::make, dnn::set;
 
 constexpr std::size_t first_version = 91501;
 // Numeric values, because cuDNN headers before that version do not define the names.
@@ -52,33 +51,6 @@ struct Problem {
   std::int64_t items, heads, queries, keys, channels;
   Strides of_queries, of_keys, of_out;
   auto operator<=>(const Problem&) const = default;
-};
-
-// An engine and its settings, to make plans with it for other problems.
-struct Choice {
-  std::int64_t engine = 0;
-  dnn::Settings settings;
-  bool operator==(const Choice&) const = default;
-
-  // "8 3 1 5 64", for other ranks.
-  std::string packed() const {
-    std::string text = std::to_string(engine);
-    for (const auto& [type, value] : settings) {
-      text += fmt::format(" {} {}", static_cast<int>(type), value);
-    }
-    return text;
-  }
-  static Choice unpacked(const std::string& text) {
-    std::istringstream words(text);
-    Choice choice;
-    words >> choice.engine;
-    int type = 0;
-    std::int64_t value = 0;
-    while (words >> type >> value) {
-      choice.settings.emplace_back(static_cast<cudnnBackendKnobType_t>(type), value);
-    }
-    return choice;
-  }
 };
 
 // An operation graph with its descriptors, which must live as long as the graph.
@@ -132,10 +104,9 @@ std::vector<Choice> attention_choices(const dnn::Target& target, DType dtype, st
   for (const cudnnBackendHeurMode_t mode :
        {CUDNN_HEUR_MODE_A, CUDNN_HEUR_MODE_FALLBACK, CUDNN_HEUR_MODE_B}) {
     for (const Descriptor& config : dnn::engine_configs(target, operation.graph, mode)) {
-      const dnn::Engine engine(config);
-      const auto notes = engine.notes();
+      const auto notes = dnn::Engine(config).notes();
       if (std::ranges::count(notes, CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC) > 0) continue;
-      Choice choice{engine.index(), dnn::engine_settings(config)};
+      Choice choice(config);
       if (std::ranges::count(choices, choice) > 0 || !dnn::execution_plan(target, config)) continue;
       choices.push_back(std::move(choice));
       if (choices.size() == most) return choices;
@@ -146,34 +117,14 @@ std::vector<Choice> attention_choices(const dnn::Target& target, DType dtype, st
 
 struct Plan {
   Operation operation;
-  Descriptor engine, config;
-  std::vector<Descriptor> knobs;
+  dnn::Config config;
   dnn::Plan plan;
 };
 
 Plan attention_plan(const dnn::Target& target, const Problem& problem, const Choice& choice) {
   Plan made{.operation = attention_operation(target, problem)};
-  made.engine = make(CUDNN_BACKEND_ENGINE_DESCRIPTOR);
-  set(made.engine, CUDNN_ATTR_ENGINE_OPERATION_GRAPH, made.operation.graph);
-  set(made.engine, CUDNN_ATTR_ENGINE_GLOBAL_INDEX, {choice.engine});
-  target.set_description(made.engine, CUDNN_ATTR_ENGINE_DEVICEPROP);
-  check(finalize(made.engine), "finalize an engine for attention");
-  std::vector<cudnnBackendDescriptor_t> raw;
-  for (const auto& [type, value] : choice.settings) {
-    const Descriptor& knob = made.knobs.emplace_back(make(CUDNN_BACKEND_KNOB_CHOICE_DESCRIPTOR));
-    set(knob, CUDNN_ATTR_KNOB_CHOICE_KNOB_TYPE, CUDNN_TYPE_KNOB_TYPE,
-        std::vector<cudnnBackendKnobType_t>{type});
-    set(knob, CUDNN_ATTR_KNOB_CHOICE_KNOB_VALUE, {value});
-    check(finalize(knob), "finalize a setting");
-    raw.push_back(knob.get());
-  }
-  made.config = make(CUDNN_BACKEND_ENGINECFG_DESCRIPTOR);
-  set(made.config, CUDNN_ATTR_ENGINECFG_ENGINE, made.engine);
-  if (!raw.empty()) {
-    set(made.config, CUDNN_ATTR_ENGINECFG_KNOB_CHOICES, CUDNN_TYPE_BACKEND_DESCRIPTOR, raw);
-  }
-  check(finalize(made.config), "finalize an engine's settings for attention");
-  std::optional<dnn::Plan> plan = dnn::execution_plan(target, made.config);
+  made.config = dnn::engine_config(target, made.operation.graph, choice);
+  std::optional<dnn::Plan> plan = dnn::execution_plan(target, made.config.config);
   require(plan.has_value(), Status::unavailable,
           "cuDNN's attention engine does not support {} items, {} heads, {} queries and {} keys of "
           "{} channels in {}; use numerics.attention = own",
@@ -268,8 +219,8 @@ class Attentions {
       const std::optional<Choice>& made = choice(problem.dtype, problem.keys, problem.channels);
       expect(made.has_value(), "fused attention is not available here");
       found = std::make_unique<Plan>(attention_plan(target_, problem, *made));
-      trace::recorder().kernels.insert(fmt::format("attention: cuDNN {}, {}", dnn::version_text(),
-                                                   dnn::engine_text(made->engine, made->settings)));
+      trace::recorder().kernels.insert(
+          fmt::format("attention: cuDNN {}, {}", dnn::version_text(), made->text()));
     }
     return *found;
   }
@@ -304,7 +255,7 @@ class Attentions {
       if (!plan) continue;
       const Digest found = operands.output_digest(problem, plan->plan);
       if (measured.empty()) expected = found;
-      const std::string text = dnn::engine_text(choice.engine, choice.settings);
+      const std::string text = choice.text();
       measured.push_back({std::move(choice), {text, 0, found == expected}});
       plans.push_back(std::move(*plan));
     }

@@ -34,7 +34,7 @@ std::string compiled_for() {
 
 // A trivial one tells for all: they are compiled alike.
 void require_kernels(Device device) {
-  const Tensor result = Tensor::zeros({sizeof(std::int64_t)}, DType::uint8, device);
+  Tensor result = Tensor::zeros({sizeof(std::int64_t)}, DType::uint8, device);
   gpu::launch({.name = "the first kernel", .device = device, .blocks = 1, .threads = 1},
               gpu::count_kernel, static_cast<std::int64_t*>(result.address_on(device)));
   std::int64_t count = 0;
