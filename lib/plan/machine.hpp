@@ -16,7 +16,7 @@ constexpr std::int64_t program_bytes = std::int64_t{48} << 20;
 constexpr std::int64_t program_bytes_on_gpu = std::int64_t{1} << 30;
 /// What a rank with a GPU takes of the host before it loads anything: the same, and pinned memory.
 /// A typical value, not measured.
-constexpr std::int64_t host_program_bytes_of_gpu = std::int64_t{1} << 29;
+constexpr std::int64_t host_program_bytes_of_gpu = std::int64_t{1} << 28;
 /// What a training adds to program_bytes, measured: libraries that decode videos, and small blocks.
 constexpr std::int64_t training_program_bytes = std::int64_t{32} << 20;
 

@@ -16,6 +16,9 @@ struct Settings {
   /// REELMESH_EMULATED_GPU_ROWS: algorithms of cuBLASLt support only multiples of this number of
   /// rows; default 1.
   std::int64_t rows;
+  /// REELMESH_EMULATED_CUBLASLT_FEW: products of fewer rows have other sums, by every algorithm;
+  /// default 0.
+  std::int64_t few;
   std::int64_t order;  ///< REELMESH_EMULATED_GPU_ORDER, seed of threads' and blocks' order; 0: none
   std::string name;    ///< REELMESH_EMULATED_GPU_NAME, of all devices, default "emulated GPU"
   /// REELMESH_EMULATED_GPU_DRIVER: the CUDA version that the driver supports, as CUDA numbers it;

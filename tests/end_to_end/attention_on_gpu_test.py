@@ -87,6 +87,19 @@ class AttentionOnGpu(Scratch):
         self.assertNotEqual(latents[0], latents[1])
         self.assertEqual(latents[1], latents[2])
 
+    def test_a_cudnn_that_gives_parts_other_bits(self):  # on emulated GPUs only
+        own, _ = self.latents(Reference("rotary"), "bfloat16", "own", numerics__attention="own")
+        for reproducible in ("yes", "no"):
+            with self.subTest(reproducible=reproducible):
+                output = self.folder / f"parts {reproducible}"
+                options = Reference("rotary").options(
+                    output, numerics__dtype="bfloat16", parallel__cfg=1,
+                    numerics__reproducible=reproducible, **SIZE)
+                outcome = run_unlike(options, [{}, {"REELMESH_EMULATED_CUDNN_PARTS": "1"}], GPUS)
+                self.assertEqual(outcome.status, 0, outcome)
+                same = read_clip(output)["latents"].tobytes() == own.tobytes()
+                self.assertEqual(same, reproducible == "yes")
+
     def test_a_cudnn_whose_convolutions_are_wrong(self):  # on emulated GPUs only
         output = self.folder / "wrong"
         options = Reference("rotary").options(output, numerics__dtype="bfloat16", **SIZE)

@@ -22,6 +22,7 @@
 #include "ops/cuda/plan_checks.hpp"
 #include "tensor/cuda/handles.hpp"
 #include "tensor/cuda/runtime.hpp"
+#include "tensor/cuda/strided_copy.hpp"
 
 namespace reelmesh::gpu {
 namespace {
@@ -168,11 +169,13 @@ class Operands {
             {shape.sequences * shape.batch * shape.queries * shape.heads * shape.channels},
             shape.dtype, device)) {}
 
-  // Queries are the first keys and values, which are as many numbers or more.
-  void run(const Problem& problem, const dnn::Plan& plan) {
+  // Queries are the first keys and values, which are as many numbers or more. heads: of the
+  // operands, if the problem has only some of them.
+  void run(const Problem& problem, const dnn::Plan& plan, std::int64_t heads = 0) {
     const float scale = 1 / std::sqrt(static_cast<float>(problem.channels));
     const auto* keys = static_cast<const std::byte*>(values_.address_on(device_));
-    const auto* values = keys + problem.heads * problem.channels * size_of(problem.dtype);
+    const auto* values =
+        keys + std::max(heads, problem.heads) * problem.channels * size_of(problem.dtype);
     dnn::run(device_, plan,
              {{uid_queries, keys},
               {uid_keys, keys},
@@ -184,6 +187,18 @@ class Operands {
     fill_zero(out_);
     run(problem, plan);
     return digest(out_);
+  }
+  // Of the queries and heads of `part`, a problem with the operands of the whole, of `heads` heads.
+  Digest part_digest(const Problem& problem, const dnn::Plan& plan, const Problem& part,
+                     std::int64_t heads) {
+    run(problem, plan, heads);
+    Tensor dense = Tensor::empty({part.queries, part.heads, part.channels}, part.dtype, device_);
+    copy_strided({.axes = 3,
+                  .extent = {part.queries, part.heads, part.channels},
+                  .source = {part.of_out[2], part.of_out[1], part.of_out[3]},
+                  .target = {part.heads * part.channels, part.channels, 1}},
+                 out_, dense);
+    return digest(dense);
   }
 
  private:
@@ -291,6 +306,33 @@ class Attentions {
     return entry->second = reference.choice.packed();
   }
 
+  // As fused_attention_keeps_bits().
+  bool keeps_bits(DType dtype, std::int64_t keys, std::int64_t channels) {
+    const auto [entry, is_new] = keeps_bits_.try_emplace({dtype, keys, channels}, true);
+    if (!is_new) return entry->second;
+    const ops::AttentionShape all{
+        .dtype = dtype, .heads = 8, .channels = channels, .queries = keys, .keys = keys};
+    const Problem whole = attention_problem(all, 1, 2);
+    Problem part = whole;  // with its strides
+    part.heads = 3;
+    part.queries = keys / 2 + 1;
+    const std::optional<Choice>& made = choice(dtype, keys, channels);
+    expect(made.has_value(), "fused attention is not available here");
+    const std::optional<Plan> of_whole = if_available(whole, *made),
+                              of_part = if_available(part, *made);
+    if (!of_whole || !of_part) return true;
+    Operands operands(device_, all);
+    entry->second = operands.part_digest(whole, of_whole->plan, part, all.heads) ==
+                    operands.part_digest(part, of_part->plan, part, all.heads);
+    if (!entry->second) {
+      log::warning_here(
+          "attention to {} keys of {} channels in {} uses this program's kernels, because cuDNN "
+          "gives a part of the queries and heads other bits than all",
+          keys, channels, name_of(dtype));
+    }
+    return entry->second;
+  }
+
   // Uses this choice of fastest() from now on; empty: the reference.
   void use(DType dtype, std::int64_t keys, std::int64_t channels, const std::string& packed) {
     const std::optional<Choice>& before = choice(dtype, keys, channels);
@@ -357,6 +399,7 @@ class Attentions {
   Device device_;
   dnn::Target target_;
   std::map<std::tuple<DType, std::int64_t, std::int64_t>, std::optional<Choice>> choices_;
+  std::map<std::tuple<DType, std::int64_t, std::int64_t>, bool> keeps_bits_;
   std::map<std::tuple<DType, std::int64_t, std::int64_t, bool>, std::string> fastest_;
   std::map<Problem, std::unique_ptr<Plan>> plans_;
 };
@@ -389,6 +432,17 @@ const std::string& why_no_fused_attention() {
 bool has_fused_attention(Device device, DType dtype, std::int64_t keys, std::int64_t channels) {
   return library_has_attention() &&
          cuda::device_instance<Attentions>(device).has(dtype, keys, channels);
+}
+
+bool fused_attention_keeps_bits(Device device, DType dtype, std::int64_t keys,
+                                std::int64_t channels) {
+  try {
+    return cuda::device_instance<Attentions>(device).keeps_bits(dtype, keys, channels);
+  } catch (const Error& error) {
+    if (error.status() != Status::unavailable) throw;
+    log::debug("attention to {} keys is not compared with its parts: {}", keys, error.what());
+    return true;
+  }
 }
 
 void prepare_fused_attention(Device device, const ops::AttentionShape& shape) {
