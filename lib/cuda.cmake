@@ -7,7 +7,7 @@
 # The CUDA runtime is linked statically. cuBLASLt, cuDNN and NCCL are loaded when a process first
 # needs them (lib/tensor/cuda/libraries.hpp); the build uses only their headers.
 #
-#   REELMESH_CUDA_ARCHITECTURES=AUTO    for the GPUs of this machine, or 8.0 if it has none
+#   REELMESH_CUDA_ARCHITECTURES=AUTO    for the GPUs of this machine, or 8.0 and 9.0 if it has none
 #   REELMESH_CUDA_ARCHITECTURES=ALL     for all that are supported: 7.5, 8.0, 8.9 and 9.0
 #   REELMESH_CUDA_ARCHITECTURES=80;90   for these
 #
@@ -60,8 +60,9 @@ if(architectures STREQUAL "ALL")
   set(architectures 75 80 89 90)
 elseif(architectures STREQUAL "AUTO")
   set(architectures ${REELMESH_GPUS})
+  # Code for both, since PTX needs a driver that is not older than the toolkit.
   if(NOT architectures)
-    set(architectures 80)
+    set(architectures 80 90)
   endif()
 endif()
 list(TRANSFORM architectures APPEND "-real" OUTPUT_VARIABLE CMAKE_CUDA_ARCHITECTURES)

@@ -60,17 +60,14 @@ const char* variable_of(std::string_view option) {
   return nullptr;
 }
 
-// Host memory of a node with GPUs while weights are loaded.
-std::int64_t bytes_while_loading(const Plan& plan, int ranks_of_node) {
+// Pages of weights that are read, which a node with GPUs has beside what its ranks take.
+std::int64_t bytes_while_loading(const MemoryPlan& memory) {
   std::int64_t largest_part = 0;
-  for (const RankMemory& rank : plan.memory.ranks) {
+  for (const RankMemory& rank : memory.ranks) {
     largest_part = std::max({largest_part, rank.text.weights + rank.text_on_host,
                              rank.denoise.weights, rank.decode.weights});
   }
-  const std::int64_t on_host =
-      plan.weights.residence == Residence::host ? plan.weights.all - plan.weights.kept : 0;
-  constexpr std::int64_t of_rank = std::int64_t{2} << 30;
-  return largest_part + ranks_of_node * (of_rank + on_host);
+  return largest_part;
 }
 
 std::string resources(const JobPlan& planned, const std::optional<Prediction>& prediction) {
@@ -80,7 +77,10 @@ std::string resources(const JobPlan& planned, const std::optional<Prediction>& p
   for (int rank = 0; rank < plan.ranks; ++rank) {
     const int node = plan.node[static_cast<std::size_t>(rank)];
     ++ranks[node];
-    bytes[node] += plan.memory.peak(rank);
+    // More for a GPU's driver and libraries than is planned: too little would end the job.
+    constexpr std::int64_t least_with_gpu = std::int64_t{2} << 30;
+    bytes[node] += planned.on_gpu ? std::max(plan.memory.host_peak(rank), least_with_gpu)
+                                  : plan.memory.peak(rank);
   }
   const auto largest = [](const auto& of_nodes) {
     return std::ranges::max_element(of_nodes, {}, [](const auto& node) { return node.second; })
@@ -97,7 +97,7 @@ std::string resources(const JobPlan& planned, const std::optional<Prediction>& p
   if (planned.on_gpu) text += fmt::format(" --gpus-per-node={}", of_node);
   constexpr double gibibyte = 1 << 30, spare = 1.1;
   const std::int64_t of_largest_node =
-      planned.on_gpu ? bytes_while_loading(plan, of_node) : largest(bytes);
+      largest(bytes) + (planned.on_gpu ? bytes_while_loading(plan.memory) : 0);
   text += fmt::format(" --mem={:.0f}G",
                       std::ceil(spare * static_cast<double>(of_largest_node) / gibibyte));
   if (prediction) {

@@ -68,7 +68,8 @@ Plan plan_clips(const ParallelRequest& request, const Workload& workload,
   const std::string& map = request.device_map;
   const std::string file = map.ends_with(".json") ? read_text(map, 1 << 24) : std::string();
   PlanMachine machine = conditions.machine;
-  machine.program += workload.clip_bytes;  // which are there before anything is loaded, too
+  // Which are there before anything is loaded, too.
+  (conditions.on_gpu ? machine.host_program : machine.program) += workload.clip_bytes;
   return make_plan(workload, machine, request, file);
 }
 

@@ -16,6 +16,7 @@ struct DryRuns::Part {
   Ledger ledger;
   std::unique_ptr<Model> model;
   std::int64_t weights = 0, loading = 0;  // bytes; loading: beside the weights, at the peak
+  std::int64_t host = 0;                  // on the host of a GPU, at the peak
 
   template <class Make>
   Part(const Precision& precision, std::shared_ptr<const TimeModel> times, const Make& make)
@@ -24,6 +25,7 @@ struct DryRuns::Part {
     const PurposeScope purpose(Purpose::weights);
     model = make();
     const std::int64_t peak = ledger.peak();
+    host = ledger.host_peak();
     ledger.release();
     weights = ledger.present();
     loading = peak - weights;
@@ -53,6 +55,7 @@ struct DryRuns::Step {
   std::int64_t weights = 0, loading = 0;
   std::int64_t held = 0;    // while the clip is denoised, beside the weights
   std::int64_t excess = 0;  // at the peak of a step
+  std::int64_t host = 0;    // as StageMemory::host
   std::int64_t per_thread = 0, sent = 0, flops = 0, attention = 0;
   std::int64_t fetched = 0;  // of weights
   std::int64_t peers = 0;    // ranks with which device tensors are exchanged
@@ -149,9 +152,17 @@ Checkpoint DryRuns::shapes() const {
 
 // The pool of a GPU's memory keeps blocks that fit no other use: a tenth is allowed for them.
 StageMemory DryRuns::of_stage(std::int64_t weights, std::int64_t loading, std::int64_t running,
-                              std::int64_t per_thread) const {
+                              std::int64_t per_thread, std::int64_t host) const {
   if (precision_.on_gpu) running += running / 10;
-  return {weights, std::max(loading, running), precision_.on_gpu ? 0 : per_thread};
+  return {weights, std::max(loading, running), precision_.on_gpu ? 0 : per_thread, host};
+}
+
+// Counts what a stage has on the host at its peak whatever the ranks compute on; per_thread: of
+// each thread from then on.
+void DryRuns::add_on_host(StageMemory& memory, std::int64_t bytes, std::int64_t per_thread) const {
+  std::int64_t& peak = precision_.on_gpu ? memory.host : memory.working;
+  peak = std::max(peak, bytes);
+  if (!precision_.on_gpu) memory.per_thread += per_thread;
 }
 
 DryRuns::Transformer& DryRuns::transformer(std::int64_t layers, Residence residence) {
@@ -229,6 +240,7 @@ DryRuns::Step DryRuns::step(Transformer& part, const Batch& batch, const Denoise
   denoising.step_together();
   step.held = ledger.present() - part.weights;
   step.excess = ledger.peak() - present;
+  step.host = std::max(part.host, ledger.host_peak());
   step.flops = counted.flops - flops;
   step.attention = attention(ledger).flops - in_attention.flops;
   step.attention_seconds = attention(ledger).seconds - in_attention.seconds;
@@ -328,7 +340,9 @@ DryRuns::Step DryRuns::training_step(Trained& part, const Batch& batch, const De
   step.flops_update = counted.flops - flops - step.flops;  // parts that a model computes once
   step.sent_update = counted.bytes_sent - sent - step.sent;
   step.time_update = ledger.elapsed() - before - step.time;
+  convolutions_.insert(ledger.convolutions().begin(), ledger.convolutions().end());
   step.excess = ledger.peak() - part.weights - step.held;
+  step.host = std::max(part.host, ledger.host_peak());
   step.per_thread = ledger.scratch();
   step.peers = ledger.peers();
   return step;
@@ -385,10 +399,9 @@ DenoiseCost DryRuns::denoise(std::size_t size, const DenoiseLayout& layout, int 
   if (is_new) {
     const Step found = step(batch, layout, rank, Residence::replicated, replica);
     const std::int64_t times = training_ ? replica.share_of(training_->settings.batch) : 1;
-    cost.memory =
-        of_stage(found.weights, found.loading, found.held + found.excess, found.per_thread);
-    cost.memory.working = std::max(cost.memory.working, beside_.loras.shared);
-    cost.memory.per_thread += beside_.loras.per_thread;
+    cost.memory = of_stage(found.weights, found.loading, found.held + found.excess,
+                           found.per_thread, found.host);
+    add_on_host(cost.memory, beside_.loras.shared, beside_.loras.per_thread);
     cost.memory.peers = found.peers;
     cost.step = {.flops = static_cast<double>(times * found.flops + found.flops_update),
                  .sent_bytes = times * found.sent + found.sent_update,
@@ -452,8 +465,9 @@ StageCost DryRuns::run_part(const std::shared_ptr<const TimeModel>& times, const
   ledger.release();
   const Elapsed before = ledger.elapsed();
   use(*part.model);
-  StageMemory memory =
-      of_stage(part.weights, part.loading, ledger.peak() - part.weights, ledger.scratch());
+  convolutions_.insert(ledger.convolutions().begin(), ledger.convolutions().end());
+  StageMemory memory = of_stage(part.weights, part.loading, ledger.peak() - part.weights,
+                                ledger.scratch(), std::max(part.host, ledger.host_peak()));
   memory.peers = ledger.peers();
   return {memory, ledger.elapsed() - before};
 }
@@ -501,9 +515,13 @@ StageCost DryRuns::encode(std::size_t size, const DecodeLayout& layout, int rank
   StageCost& cost = entry->second;
   if (is_new) {
     cost = run_encoder(batch, layout, inner_rank(layout, rank));
-    cost.memory.working = std::max(cost.memory.working, batch.reading);
+    add_on_host(cost.memory, batch.reading, 0);
   }
   return cost;
+}
+
+std::vector<ConvolutionShape> DryRuns::convolutions() const {
+  return {convolutions_.begin(), convolutions_.end()};
 }
 
 double DryRuns::message_seconds(int ranks, std::int64_t messages, std::int64_t bytes) {

@@ -4,6 +4,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <vector>
 
 #include "job/family.hpp"
@@ -57,6 +58,7 @@ class DryRuns final : public Costs, public std::enable_shared_from_this<DryRuns>
   WholeStep whole_step(std::size_t size) override;
   StageCost decode(std::size_t size, const DecodeLayout& layout, int rank) override;
   StageCost encode(std::size_t size, const DecodeLayout& layout, int rank) override;
+  std::vector<ConvolutionShape> convolutions() const override;
   double message_seconds(int ranks, std::int64_t messages, std::int64_t bytes) override;
   /// Exact for groups of at most 64 ranks.
   std::int64_t sent_weights(const RankWeights& shares, int rank, int ranks) override;
@@ -93,7 +95,8 @@ class DryRuns final : public Costs, public std::enable_shared_from_this<DryRuns>
   StageCost run_part(const std::shared_ptr<const TimeModel>& times, const Make& make,
                      const Use& use) const;
   StageMemory of_stage(std::int64_t weights, std::int64_t loading, std::int64_t running,
-                       std::int64_t per_thread) const;
+                       std::int64_t per_thread, std::int64_t host) const;
+  void add_on_host(StageMemory& memory, std::int64_t bytes, std::int64_t per_thread) const;
 
   const Family& family_;
   Precision precision_;
@@ -111,6 +114,7 @@ class DryRuns final : public Costs, public std::enable_shared_from_this<DryRuns>
   std::map<std::tuple<std::int64_t, bool, bool>, StageCost> texts_;  ///< by layers of a part
   std::map<std::tuple<RankWeights, int, int>, std::int64_t> sent_weights_;
   std::optional<StreamedWeights> streamed_;
+  mutable std::set<ConvolutionShape> convolutions_;  ///< of all runs so far
 };
 
 }  // namespace reelmesh

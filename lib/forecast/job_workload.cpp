@@ -45,9 +45,9 @@ struct OfFormat {
   std::int64_t reading = 0;  // bytes of the host while an input is read
 };
 
-std::vector<OfFormat> of_formats(const Job& job, const JobPlan& planned, bool on_gpu) {
+std::vector<OfFormat> of_formats(const Job& job, const JobPlan& planned) {
   std::vector<OfFormat> formats(planned.formats.size());
-  for (OfFormat& format : formats) format.reading = on_gpu ? 0 : planned.training.reading_bytes;
+  for (OfFormat& format : formats) format.reading = planned.training.reading_bytes;
   for (const ClipOutline& outline : planned.clips) {
     const Clip& clip = planned.kinds[outline.kind];
     OfFormat& format = formats[planned.size_index(clip)];
@@ -56,7 +56,7 @@ std::vector<OfFormat> of_formats(const Job& job, const JobPlan& planned, bool on
     require(numel(clip.latents) <= max_latents, Status::unavailable,
             "sample.frames, height and width: clip {} of {} has {} latents, expected at most {}",
             outline.index, shown(clip.format.size), numel(clip.latents), max_latents);
-    if (!clip.input || on_gpu) continue;
+    if (!clip.input) continue;
     ClipInput input = *clip.input;
     input.file = clip_input_file(job, job.clips[static_cast<std::size_t>(outline.index)]);
     const InputFacts& facts = planned.inputs.at(input.file.path);
@@ -137,16 +137,13 @@ Workload job_workload(const Job& job, const JobPlan& planned, const Conditions& 
           std::max(workload.largest_embedding_bytes, together * bytes);
     }
   }
-  BesideParts beside{.decodes = job.keep_video && !job.train};
-  if (!precision.on_gpu) {
-    beside.loras = planned.loras;
-    workload.clip_bytes = planned.clip_bytes;
-  }
+  const BesideParts beside{.loras = planned.loras, .decodes = job.keep_video && !job.train};
+  workload.clip_bytes = planned.clip_bytes;
   const auto runs = DryRuns::of(family, precision, job.numerics, planned.unlike_processors,
                                 stage_times(job, conditions.machine, encoded_texts(planned)),
                                 std::move(training), beside);
   std::int64_t tokens = 1;
-  for (const OfFormat& format : of_formats(job, planned, precision.on_gpu)) {
+  for (const OfFormat& format : of_formats(job, planned)) {
     workload.sizes.push_back(family.workload(*format.first, format.tokens));
     runs->complete(workload.sizes.back(), *format.first, together, format.reading);
     tokens = std::max(tokens, format.tokens);

@@ -69,12 +69,14 @@ void plan_again(JobPlan& planned, const Job& job, const Conditions& conditions,
   if (job.train) {
     planned.plan = plan_clips(job.parallel, workload, there);
     complete_plan(planned.plan, workload);
+    planned.convolutions = workload.costs->convolutions();
     return;
   }
   const std::vector<BatchOutline> batches = form_batches(clips, planned.kinds, job.batch);
   static_cast<JobLayout&>(planned) = Choice(job, planned, workload, there, batches).best().layout;
   complete_plan(planned.plan, workload);
   if (planned.tail) complete_plan(*planned.tail, workload);
+  planned.convolutions = workload.costs->convolutions();
 }
 
 std::vector<BatchOutline> ordered_batches(const JobPlan& planned,

@@ -144,23 +144,28 @@ HostMemory host_memory() {
 void require_host_memory(const comm::Group& world, const MemoryPlan& memory, int threads) {
   constexpr double tolerance = 1.1;  // predictions may be too high
   const comm::Group host = world.on_this_host();
-  const std::int64_t peak = memory.peak(world.rank());
+  const std::int64_t peak = memory.host_peak(world.rank());
+  const std::int64_t program = memory.on_gpu() ? memory.host_program : memory.program;
   const auto mine = static_cast<double>(peak);
-  const double all = host.sum(mine);
+  const double all = host.sum(mine), most = host.max(mine);
   const HostMemory there = host_memory();
   comm::run_collectively(world, [&] {
     for (const ProcessLimit& limit : process_limits) {
-      require_below(limit,
-                    peak - memory.program + (threads - 1) * stack_bytes() + limit.of_libraries,
+      require_below(limit, peak - program + (threads - 1) * stack_bytes() + limit.of_libraries,
                     log::rank(), "the job");
     }
     const auto text = [&] {
-      return fmt::format("{}: {} rank{} need {} together, the host has {}", host_name(),
+      return fmt::format("{}: {} rank{} need {} together, the host has {}{}", host_name(),
                          host.size(), host.size() == 1 ? "" : "s", format_bytes(all),
-                         format_bytes(static_cast<double>(there.physical)));
+                         format_bytes(static_cast<double>(there.physical)),
+                         memory.on_gpu() ? fmt::format(" (memory of the host, not of GPUs; a rank "
+                                                       "needs up to {} of it)",
+                                                       format_bytes(most))
+                                         : "");
     };
     require(all <= tolerance * static_cast<double>(there.with_swap), Status::unavailable,
-            "{}; use more hosts, numerics.dtype = bfloat16 or smaller clips", text());
+            "{}; use more hosts, {} or smaller clips", text(),
+            memory.on_gpu() ? "fewer ranks on each" : "numerics.dtype = bfloat16");
     if (all > static_cast<double>(there.physical) && host.rank() == 0) {
       log::warning_here("{}; continuing, but the job may run out of memory", text());
     }

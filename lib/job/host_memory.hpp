@@ -1,5 +1,5 @@
 #pragma once
-// Compares the predicted memory of a job on CPUs with the memory of its hosts.
+// Compares what a job is predicted to take of its hosts with the memory that they have.
 #include "comm/group.hpp"
 #include "plan/memory_plan.hpp"
 
@@ -13,7 +13,8 @@ struct HostMemory {
 };
 HostMemory host_memory();
 
-/// Compares the predicted memory of all ranks of a host with host_memory(): more than `physical` is
+/// Compares the predicted memory of all ranks of a host, of those with GPUs what they take of the
+/// host, with host_memory(): more than `physical` is
 /// a warning, more than 1.1 times `with_swap` is Error(unavailable) on all ranks. So is a limit of
 /// address space (ulimit -v) or data (ulimit -d) on a rank below what it uses now and will need:
 /// its predicted memory, the stacks of its threads and a margin. world: in plan order. Collective.

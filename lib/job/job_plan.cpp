@@ -26,6 +26,7 @@ Conditions plan_conditions(const Job& job, int ranks, int threads, std::vector<i
     machine.multiprocessors = job.machine->multiprocessors;
   }
   machine.program = on_gpu ? program_bytes_on_gpu : program_bytes;
+  machine.host_program = on_gpu ? host_program_bytes_of_gpu : 0;
   machine.count_waiting_embeddings = !on_gpu;
   machine.connects_devices = on_gpu && job.transport != Transport::mpi;
   require(job.speeds.empty() || job.speeds.size() == count, Status::unavailable,

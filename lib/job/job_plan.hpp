@@ -73,6 +73,7 @@ struct JobPlan : JobLayout {
                                     ///< training for the libraries that read them
   std::vector<ClipFormat> formats;  ///< of each element of plan.sizes
   bool on_gpu = false;
+  std::vector<ConvolutionShape> convolutions;  ///< on GPUs, of all stages
   std::string products;                ///< how bfloat16 is multiplied, if it is; otherwise empty
   bool unlike_processors = false;      ///< whether packed weights of the ranks may differ
   std::optional<TrainSettings> train;  ///< of a training, whose steps are those of plan.sizes

@@ -168,6 +168,7 @@ Device find_device(const comm::Group& world, Backend backend) {
                  to_string(device));
     device = {};
   }
+  comm::run_collectively(world, [&] { require_kernels(device); });
   multiprocessors_of_ranks = static_cast<int>(world.max(std::int64_t{multiprocessors(device)}));
   return device;
 }

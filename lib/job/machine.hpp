@@ -27,9 +27,9 @@ Machine find_machine(const comm::Group& world);
 /// → the number of threads.
 int set_threads(const Machine& machine, const std::optional<int>& asked);
 
-/// The device of this rank, by its index among the ranks of its host (device_of_rank, with its
-/// errors). Either all ranks use a GPU or all use the CPU: if some have none, all use the CPU, and
-/// those with a GPU warn. Collective.
+/// The device of this rank, by its index among the ranks of its host. Errors as device_of_rank and
+/// require_kernels. Either all ranks use a GPU or all use the CPU: if some have none, all use the
+/// CPU, and those with a GPU warn. Collective.
 Device find_device(const comm::Group& world, Backend backend);
 
 /// The number of multiprocessors of each rank's GPU, the maximum where they differ, as the last

@@ -108,7 +108,11 @@ bool uses_fused_attention(Device device, DType dtype, std::int64_t keys, std::in
     return false;
   }
   if (device.only_shapes) return true;
-  if constexpr (cuda_built) return gpu::has_fused_attention(device, dtype, keys, channels);
+  if constexpr (cuda_built) {
+    return gpu::has_fused_attention(device, dtype, keys, channels) &&
+           (!numerics.reproducible ||
+            gpu::fused_attention_keeps_bits(device, dtype, keys, channels));
+  }
   return false;
 }
 

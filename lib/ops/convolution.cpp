@@ -6,6 +6,7 @@
 
 #include "ops/convolution_tiles.hpp"
 #include "ops/cuda/convolution.hpp"
+#include "ops/cuda/convolve.hpp"
 #include "ops/operation.hpp"
 #include "ops/packing.hpp"
 #include "ops/parallel.hpp"
@@ -73,6 +74,30 @@ std::int64_t packed_convolution_bytes(const Shape& weight, DType products, Packe
 void require_right_convolutions(Device device, DType dtype) {
   dispatch(
       device, [&] { gpu::require_right_convolutions(dtype); }, [] {});
+}
+
+std::string convolution_choice(Device device, const ConvolutionShape& shape,
+                               const Numerics& numerics, std::size_t attempt) {
+  const auto none = [] { return std::string(); };
+  return dispatch(
+      device,
+      [&] {
+        const bool tf32 = gpu::allows_tf32(numerics, shape.weight[1]);
+        return gpu::convolution_choice(device, shape, tf32, attempt);
+      },
+      none, none);
+}
+
+bool use_convolution(Device device, const ConvolutionShape& shape, const Numerics& numerics,
+                     const std::string& choice) {
+  const auto same = [] { return true; };
+  return dispatch(
+      device,
+      [&] {
+        const bool tf32 = gpu::allows_tf32(numerics, shape.weight[1]);
+        return gpu::use_convolution(device, shape, tf32, choice);
+      },
+      same, same);
 }
 
 Convolution::Convolution(const Tensor& weight, const Tensor& bias, const Numerics& numerics,
@@ -224,6 +249,7 @@ void Convolution::run_shape(const Tensor& out) const {
   if (out.device().is_cuda()) {
     const auto [source, result] =
         gpu::Convolution::tile_shapes(out.shape(0), packed_.shape(), window_);
+    Ledger::current().note_convolution({dtype_, source, packed_.shape(), window_.stride});
     const Tensor from = Tensor::empty(source, dtype_, out.device());
     const Tensor into = Tensor::empty(result, dtype_, out.device());
     const PurposeScope purpose(Purpose::workspace);

@@ -1,8 +1,11 @@
 #pragma once
 #include <algorithm>
+#include <cstddef>
 #include <memory>
+#include <string>
 
 #include "ops/onednn.hpp"
+#include "tensor/ledger.hpp"
 #include "tensor/numerics.hpp"
 #include "tensor/tensor.hpp"
 
@@ -59,6 +62,16 @@ struct Image {
   std::int64_t height = 0, width = 0;
   std::vector<Piece> pieces;
 };
+
+/// The algorithm that this rank takes for a convolution of these shapes on a GPU, for
+/// use_convolution() on all ranks, whose bits then agree; attempt: from 0, the next after so many
+/// that some rank could not use. Throws Error(unavailable) if there is none. Empty on a CPU, which
+/// has only one.
+std::string convolution_choice(Device device, const ConvolutionShape& shape,
+                               const Numerics& numerics, std::size_t attempt);
+/// Convolves with that algorithm from now on. → false, and changes nothing, if this rank cannot.
+bool use_convolution(Device device, const ConvolutionShape& shape, const Numerics& numerics,
+                     const std::string& choice);
 
 /// Which tiles of a convolution to compute. inner: tiles whose input lies in the first piece of the
 /// image; outer: tiles that also need other pieces; all: both.

@@ -11,6 +11,8 @@
 #include "comm/together.hpp"
 #include "forecast/plan_job.hpp"
 #include "job/host_memory.hpp"
+#include "job/unlike_gpus.hpp"
+#include "layout/convolutions.hpp"
 #include "ops/convolution.hpp"
 #include "ops/packing.hpp"
 
@@ -21,7 +23,11 @@ Devices find_devices_together(const comm::Group& ranks, const Job& job) {
   found.machine = find_machine(ranks);
   found.threads = set_threads(found.machine, job.threads);
   found.device = find_device(ranks, job.backend);
-  if (!found.device.is_cuda()) agree_on_products(ranks, job);
+  if (found.device.is_cuda()) {
+    require_like_gpus(ranks, job, found.device);
+  } else {
+    agree_on_products(ranks, job);
+  }
   found.launched = ranks.use_device(found.device, job.transport, job.device_timeout);
   if (!found.device.is_cuda()) return found;
   if (found.launched.size() > 1) {
@@ -77,7 +83,8 @@ comm::Group require_plan_fits_together(const Job& job, const JobPlan& planned,
   for (const LaunchedRank rank : plan.launched) order.push_back(number_of(rank));
   comm::Group world =
       std::ranges::is_sorted(order) ? found.launched : found.launched.in_order(order);
-  if (!found.device.is_cuda()) require_host_memory(world, plan.memory, found.threads);
+  require_host_memory(world, plan.memory, found.threads);
+  agree_on_convolutions(world, found.device, planned.convolutions, job.numerics);
   const std::string idle = describe_idle(plan.roles, world.size());
   if (!idle.empty()) log::warning("{}", idle);
   return world;

@@ -71,6 +71,7 @@ json describe(const MemoryPlan& memory) {
                      {"memory",
                       {{"peak", memory.peak(rank)},
                        {"limit", memory.limits.empty() ? json() : json(memory.limits[i])},
+                       {"host", memory.on_gpu() ? json(memory.host_peak(rank)) : json()},
                        {"text", memory.text(rank)},
                        {"input", memory.encode(rank)},
                        {"denoise", memory.denoise(rank)},

@@ -1,11 +1,13 @@
 #include "plan/fit.hpp"
 
 #include <algorithm>
+#include <map>
 #include <set>
 #include <span>
 
 #include "base/number.hpp"
 #include "comm/connection_memory.hpp"
+#include "plan/queues.hpp"
 #include "plan/step_time.hpp"
 
 namespace reelmesh {
@@ -16,6 +18,7 @@ void keep_larger(StageMemory& mine, const StageMemory& other) {
   mine.working = std::max(mine.working, other.working);
   mine.per_thread = std::max(mine.per_thread, other.per_thread);
   mine.peers = std::max(mine.peers, other.peers);
+  mine.host = std::max(mine.host, other.host);
 }
 
 // The part of the streamed weights that each rank keeps.
@@ -85,12 +88,35 @@ void add_connections(MemoryPlan& memory, const Plan& plan) {
   }
 }
 
+// What ranks with GPUs have on their hosts beside what a stage takes there: the embeddings that
+// wait, and those weights of the transformer that the ranks of a replica on one host share.
+void add_host_memory(const Plan& plan, const Workload& workload, MemoryPlan& memory) {
+  const Roles& roles = plan.roles;
+  const auto queues = static_cast<std::int64_t>(Queues(roles.denoise.size()).count());
+  const std::int64_t queued = roles.mode == Mode::split
+                                  ? std::min(plan.queue_bytes, workload.largest_embedding_bytes)
+                                  : plan.queue_bytes / queues;
+  for (RankMemory& rank : memory.ranks) rank.embeddings_on_host = queued;
+  memory.ranks.at(index(plan.embeddings_rank())).text.host += plan.queue_bytes;
+  if (plan.weights.residence != Residence::host) return;
+  const auto shared = (1 - plan.weights.resident) * static_cast<double>(plan.weights.all);
+  for (const RankRange& range : roles.denoise) {
+    std::map<int, int> ranks_of_node;
+    for (int i = 0; i < range.count; ++i) ++ranks_of_node[plan.node.at(index(range.first + i))];
+    for (int i = 0; i < range.count; ++i) {
+      const std::size_t rank = index(range.first + i);
+      memory.ranks[rank].weights_on_host = to_integer(shared / ranks_of_node[plan.node[rank]]);
+    }
+  }
+}
+
 // Of the plan with its queue_bytes, without offloading.
 MemoryPlan plan_memory(const Plan& plan, const Workload& workload, const PlanMachine& machine) {
   const std::int64_t waiting = machine.count_waiting_embeddings ? plan.queue_bytes : 0;
   MemoryPlan memory;
   memory.limits = plan.memory.limits;
   memory.program = machine.program;
+  memory.host_program = machine.host_program;
   memory.threads = machine.threads;
   memory.decoder = plan.memory.decoder;
   memory.unloads_decoder = memory.decoder == WeightsChoice::host;
@@ -126,6 +152,7 @@ MemoryPlan plan_memory(const Plan& plan, const Workload& workload, const PlanMac
     mine.keeps_encoder = roles.mode == Mode::split && mine.encode.used();
   }
   if (machine.connects_devices) add_connections(memory, plan);
+  if (memory.on_gpu()) add_host_memory(plan, workload, memory);
   return memory;
 }
 

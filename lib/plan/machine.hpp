@@ -14,6 +14,9 @@ constexpr std::int64_t program_bytes = std::int64_t{48} << 20;
 /// The same on a GPU: the driver's context, code of libraries, their workspaces. A typical value,
 /// not measured.
 constexpr std::int64_t program_bytes_on_gpu = std::int64_t{1} << 30;
+/// What a rank with a GPU takes of the host before it loads anything: the same, and pinned memory.
+/// A typical value, not measured.
+constexpr std::int64_t host_program_bytes_of_gpu = std::int64_t{1} << 28;
 /// What a training adds to program_bytes, measured: libraries that decode videos, and small blocks.
 constexpr std::int64_t training_program_bytes = std::int64_t{32} << 20;
 
@@ -39,6 +42,9 @@ struct PlanMachine {
   int ranks = 1;
   int threads = 1;                       ///< maximum over ranks
   std::int64_t program = program_bytes;  ///< per rank, before anything is loaded
+  /// Of ranks with GPUs, whose memory is planned: what each takes of the host before anything is
+  /// loaded. 0: ranks compute on the host.
+  std::int64_t host_program = 0;
   bool count_waiting_embeddings = true;  ///< whether waiting embeddings count as planned memory
   bool connects_devices = false;         ///< whether NCCL has connections between the ranks
   std::vector<int> node_of;              ///< node of each launched rank; empty: one node

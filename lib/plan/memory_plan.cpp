@@ -66,6 +66,15 @@ std::int64_t MemoryPlan::peak(int rank) const {
   return std::max({text(rank), encode(rank), denoise(rank), decode(rank)});
 }
 
+std::int64_t MemoryPlan::host_peak(int rank) const {
+  if (!on_gpu()) return peak(rank);
+  const RankMemory& r = of(*this, rank);
+  const std::int64_t transformer = r.denoise.host + r.weights_on_host;
+  const std::int64_t decoder = r.decode.host + (offloads ? 0 : r.weights_on_host);
+  const std::int64_t working = std::max({r.encode.host, transformer, decoder});
+  return host_program + std::max(r.text.host + r.text_on_host, r.embeddings_on_host + working);
+}
+
 bool MemoryPlan::fits(int rank) const {
   return limits.empty() || peak(rank) <= limits.at(static_cast<std::size_t>(rank));
 }

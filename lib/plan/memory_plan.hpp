@@ -14,11 +14,16 @@ struct RankMemory {
   std::int64_t text_on_host = 0;  ///< bytes of layers of the text encoder
   /// Of communicators between GPUs: while prompts are encoded, and later.
   std::int64_t text_connections = 0, connections = 0;
+  // Of a rank with a GPU, on the host:
+  std::int64_t weights_on_host = 0;  ///< its part of those of the transformer that its host keeps
+  std::int64_t embeddings_on_host = 0;  ///< as `embeddings`
 };
 
 struct MemoryPlan {
   std::int64_t program = 0;  ///< of a rank before it loads anything
-  int threads = 1;           ///< per rank
+  /// The same on the host, of ranks with GPUs, whose memory is planned; 0: ranks have none.
+  std::int64_t host_program = 0;
+  int threads = 1;  ///< per rank
   std::vector<RankMemory> ranks;
   std::vector<std::int64_t> limits;                  ///< per rank; empty: no limits
   WeightsChoice decoder = WeightsChoice::automatic;  ///< as requested; replicated: must stay
@@ -32,6 +37,9 @@ struct MemoryPlan {
   std::int64_t denoise(int rank) const;  ///< with the decoder's weights, unless they are unloaded
   std::int64_t decode(int rank) const;   ///< with the transformer's, unless they are offloaded
   std::int64_t peak(int rank) const;
+  bool on_gpu() const { return host_program > 0; }
+  /// What the rank takes of its host at the peak; without a GPU peak().
+  std::int64_t host_peak(int rank) const;
   bool fits(int rank) const;
   bool fits() const;
   /// Whether this rank has encoder and decoder in memory together.

@@ -202,9 +202,11 @@ std::string rank_memory(const json& memory, bool trains) {
         fmt::format("{} {}", trains ? name_in_training(stage) : stage, bytes(memory.at(stage))));
   }
   const json& limit = memory.at("limit");
-  return fmt::format("{}{} ({})", bytes(memory.at("peak")),
+  const json& host = memory.at("host");
+  return fmt::format("{}{} ({}){}", bytes(memory.at("peak")),
                      limit.is_null() ? "" : fmt::format(" of {}", bytes(limit)),
-                     used.empty() ? "idle" : fmt::format("{}", fmt::join(used, ", ")));
+                     used.empty() ? "idle" : fmt::format("{}", fmt::join(used, ", ")),
+                     host.is_null() ? "" : fmt::format("; {} of the host", bytes(host)));
 }
 
 // Equal lines of consecutive ranks are merged; at most 16 lines, to keep the text readable.

@@ -7,6 +7,7 @@
 #include "layout/clip_layout.hpp"
 #include "plan/device_map.hpp"
 #include "plan/roles.hpp"
+#include "tensor/ledger.hpp"
 #include "tensor/time_model.hpp"
 
 namespace reelmesh {
@@ -17,6 +18,9 @@ struct StageMemory {
   std::int64_t working = 0;     ///< peak beside the weights, with holes between blocks
   std::int64_t per_thread = 0;  ///< buffers that each thread keeps from the stage's start on
   std::int64_t peers = 0;       ///< ranks with which it exchanges tensors on devices
+  /// Of a rank with a GPU, whose memory the others are: peak on the host, without weights that
+  /// ranks share there.
+  std::int64_t host = 0;
   std::int64_t total() const { return weights + working; }
   bool used() const { return weights + working > 0; }
 };
@@ -111,6 +115,8 @@ class Costs {
   /// Of a rank of the decoding group that encodes the images or videos that clips begin from, if
   /// ClipWorkload::encodes. The layout is that of the decoded video, with all frames in one group.
   virtual StageCost encode(std::size_t size, const DecodeLayout& layout, int rank) = 0;
+  /// The convolutions on GPUs of all of these so far; each of them is the same in every layout.
+  virtual std::vector<ConvolutionShape> convolutions() const { return {}; }
   /// Seconds of messages of a rank with others of its group of so many ranks, one after the other;
   /// only if whole_step().timed().
   virtual double message_seconds(int ranks, std::int64_t messages, std::int64_t bytes) = 0;

@@ -63,6 +63,19 @@ std::string pci_bus(Device device) {
   return {};
 }
 
+std::vector<Fact> facts_of(Device device, bool sends_by_nccl) {
+  if constexpr (cuda_built) {
+    if (device.is_cuda()) return cuda::facts(device, sends_by_nccl);
+  }
+  return {};
+}
+
+void require_kernels(Device device) {
+  if constexpr (cuda_built) {
+    if (device.is_cuda()) cuda::require_kernels(device);
+  }
+}
+
 void synchronize(Device device) {
   if constexpr (cuda_built) {
     if (device.is_cuda()) cuda::synchronize(device);

@@ -3,6 +3,8 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
+#include <vector>
 
 namespace reelmesh::trace {
 class DeviceClock;
@@ -64,6 +66,19 @@ std::string name_of(Device device);
 /// PCI bus id, which identifies a GPU within its host even if processes number GPUs differently;
 /// empty for the host.
 std::string pci_bus(Device device);
+
+/// A name and a value.
+using Fact = std::pair<std::string, std::string>;
+inline constexpr const char* nccl_name = "NCCL";
+inline constexpr const char* not_found = "not found";  ///< in place of the version of a library
+/// What the bits of results on a GPU may depend on: its name, compute capability and number of
+/// multiprocessors, the CUDA version of the driver, and the versions of cuBLASLt and cuDNN; and
+/// that of NCCL, last, if ranks may send by it. In the same order on all ranks. Empty for the host.
+std::vector<Fact> facts_of(Device device, bool sends_by_nccl);
+
+/// Throws Error(unavailable) if this GPU, or its driver, cannot run the kernels of this build: says
+/// for which they were compiled, and what was found. Does nothing for the host.
+void require_kernels(Device device);
 
 /// Waits until all work enqueued on the device's stream is done. Throws errors of earlier kernels.
 /// Does nothing for the host.

@@ -28,6 +28,11 @@ struct Ledger::Memory {
     peak = std::max(peak, others + range.resident());
     peak_in_use = std::max(peak_in_use, present());
   }
+  void release() {
+    range.release();
+    peak = peak_in_use = 0;
+    note_peak();
+  }
 };
 
 Ledger::Ledger(const Precision& precision, std::shared_ptr<const TimeModel> times)
@@ -85,6 +90,7 @@ std::shared_ptr<const void> Ledger::allocate(Device device, std::int64_t bytes) 
 
 std::int64_t Ledger::present() const { return device_->present(); }
 std::int64_t Ledger::peak() const { return device_->peak; }
+std::int64_t Ledger::host_peak() const { return host_ != device_ ? host_->peak : 0; }
 std::int64_t Ledger::peak_in_use() const { return device_->peak_in_use; }
 std::array<std::int64_t, purposes> Ledger::present_by_purpose() const {
   return device_->by_purpose;
@@ -92,9 +98,8 @@ std::array<std::int64_t, purposes> Ledger::present_by_purpose() const {
 
 void Ledger::release() {
   peers_.clear();
-  device_->range.release();
-  device_->peak = device_->peak_in_use = 0;
-  device_->note_peak();
+  device_->release();
+  if (host_ != device_) host_->release();
 }
 
 void Ledger::note_scratch(std::size_t slot, std::int64_t bytes) {

@@ -7,6 +7,8 @@
 #include <memory>
 #include <set>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include "base/trace.hpp"
 #include "tensor/device.hpp"
@@ -48,6 +50,15 @@ inline constexpr const char* group_sums = "group_sums";  ///< sums for them
 inline constexpr const char* copy = "copy";              ///< copies and sums of tensors
 }  // namespace operation_kinds
 
+/// A convolution of tiles on a GPU, for which its library chooses an algorithm: of `source` [item,
+/// frame, row, column, in] with `weight` [out, frame, row, column, in].
+struct ConvolutionShape {
+  DType dtype = DType::float32;
+  std::vector<std::int64_t> source, weight;
+  std::int64_t stride = 1;
+  auto operator<=>(const ConvolutionShape&) const = default;
+};
+
 /// What dry runs take.
 class Ledger {
  public:
@@ -72,13 +83,20 @@ class Ledger {
   std::int64_t peak() const;         ///< since release(); with holes
   std::int64_t peak_in_use() const;  ///< the same without holes
   std::array<std::int64_t, purposes> present_by_purpose() const;
-  /// As release_free_memory() of a host. The peak is then what is present, and there are no peers.
+  /// Of a rank with a GPU: as peak(), of its tensors on the host. 0 on CPUs, where peak() is that.
+  std::int64_t host_peak() const;
+  /// As release_free_memory() of a host. The peaks are then what is present, and there are no
+  /// peers.
   void release();
 
   /// A thread uses a buffer (ops::thread_scratch) of this many bytes.
   void note_scratch(std::size_t slot, std::int64_t bytes);
   std::int64_t scratch() const;  ///< bytes of all buffers of a thread
   static constexpr std::size_t scratch_slots = 8;
+
+  /// A GPU convolves tensors of these shapes.
+  void note_convolution(ConvolutionShape shape) { convolutions_.insert(std::move(shape)); }
+  const std::set<ConvolutionShape>& convolutions() const { return convolutions_; }
 
   /// FLOPs, bytes sent and fetched, as a run counts them.
   const trace::Recorder& counted() const { return recorder_; }
@@ -113,6 +131,7 @@ class Ledger {
   std::array<std::int64_t, scratch_slots> scratch_{};
   std::set<int> peers_;
   std::map<std::string_view, Total> operations_;
+  std::set<ConvolutionShape> convolutions_;
   std::shared_ptr<const TimeModel> times_;
   Elapsed elapsed_;
   double link_free_ = 0;  ///< when all messages so far have arrived

@@ -1,7 +1,9 @@
 // gpu::convolve on the emulated GPU, from its description in ops/cuda/convolve.hpp. On a real GPU
 // cuDNN computes it.
 //
-//   REELMESH_EMULATED_CUDNN=91002   emulates cuDNN 9.10.2; default 9.19.0
+//   REELMESH_EMULATED_CUDNN=91002           emulates cuDNN 9.10.2; default 9.19.0
+//   REELMESH_EMULATED_CUDNN_CONVOLUTION=N   its first N engines cannot run on this rank; each has
+//                                           other bits
 #include "ops/cuda/convolve.hpp"
 
 #include <cudnn.h>
@@ -9,7 +11,11 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <map>
+#include <string>
+#include <utility>
 
+#include "base/error.hpp"
 #include "base/trace.hpp"
 #include "emulated_gpu/product.hpp"
 #include "emulated_gpu/stream.hpp"
@@ -29,17 +35,20 @@ struct Problem {
   DType dtype;
   Shape x, w, y;
   std::int64_t stride;
+  std::int64_t engine;
   const std::byte *from, *weight;
   std::byte* into;
+  // Zeros before the taps, so that other products are added first.
+  std::int64_t shift() const { return 3 * engine; }
 
   void run() const {
     const std::int64_t taps = w[1] * w[2] * w[3], in = w[4], out = w[0];
     std::vector<float> plain(static_cast<std::size_t>(numel(w)));
     convert(weight, dtype, plain.data(), DType::float32, numel(w));
-    emulated::RightOperand right(taps * in, out);
+    emulated::RightOperand right(shift() + taps * in, out);
     for (std::int64_t o = 0; o < out; ++o) {
       for (std::int64_t k = 0; k < taps * in; ++k) {
-        right.at(k, o) = plain[static_cast<std::size_t>(o * taps * in + k)];
+        right.at(shift() + k, o) = plain[static_cast<std::size_t>(o * taps * in + k)];
       }
     }
     for (std::int64_t item = 0; item < x[0]; ++item) run_item(right, item);
@@ -62,6 +71,7 @@ struct Problem {
       const std::int64_t t = i / y[2], r = i % y[2];
       float* pixel = pixels.data();
       for (std::int64_t c = 0; c < y[3]; ++c) {
+        pixel += shift();
         for (std::int64_t tap = 0; tap < w[1] * w[2]; ++tap, pixel += run) {
           const std::int64_t row = (t + tap / w[2]) * x[2] + r * stride + tap % w[2];
           std::copy_n(image.data() + (row * x[3] + c * stride) * x[4], run, pixel);
@@ -73,16 +83,48 @@ struct Problem {
   }
 };
 
+// The first engine that can run on this rank.
+std::int64_t first_engine() {
+  const char* text = std::getenv("REELMESH_EMULATED_CUDNN_CONVOLUTION");
+  return text == nullptr ? 0 : std::atol(text);
+}
+constexpr std::int64_t engines = 3;
+
+using Key = std::pair<ConvolutionShape, bool>;
+std::int64_t& engine_of(const Key& key) {
+  static std::map<Key, std::int64_t> used;
+  return used.try_emplace(key, first_engine()).first->second;
+}
+
 }  // namespace
 
-void convolve(const Tensor& x, const Tensor& w, std::int64_t stride, bool /*tf32*/, Tensor& y) {
-  trace::recorder().kernels.insert("convolutions: emulated cuDNN");
+std::string convolution_choice(Device /*device*/, const ConvolutionShape& shape, bool tf32,
+                               std::size_t attempt) {
+  if (attempt == 0) return std::to_string(engine_of({shape, tf32}));
+  const std::int64_t engine = first_engine() + static_cast<std::int64_t>(attempt);
+  require(engine < engines, Status::unavailable, "the emulated cuDNN has no other engine");
+  return std::to_string(engine);
+}
+
+bool use_convolution(Device /*device*/, const ConvolutionShape& shape, bool tf32,
+                     const std::string& choice) {
+  const std::int64_t engine = std::stol(choice);
+  if (engine < first_engine()) return false;
+  engine_of({shape, tf32}) = engine;
+  return true;
+}
+
+void convolve(const Tensor& x, const Tensor& w, std::int64_t stride, bool tf32, Tensor& y) {
+  const std::int64_t engine = engine_of({{x.dtype(), x.shape(), w.shape(), stride}, tf32});
+  trace::recorder().kernels.insert(
+      fmt::format("convolutions: emulated cuDNN{}", engine == 0 ? "" : ", another engine"));
   const Device device = x.device();
   const Problem problem{x.dtype(),
                         x.shape(),
                         w.shape(),
                         y.shape(),
                         stride,
+                        engine,
                         static_cast<const std::byte*>(x.address_on(device)),
                         static_cast<const std::byte*>(w.address_on(device)),
                         static_cast<std::byte*>(y.address_on(device))};

@@ -407,7 +407,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t operation, 
       *static_cast<const float*>(alpha),
       *static_cast<const float*>(beta),
       chosen.workspace > 0 ? static_cast<std::byte*>(workspace) : nullptr,
-      chosen.pieces * chosen.partial_sums,
+      chosen.pieces * chosen.partial_sums + (d_layout->columns < settings().few ? 1 : 0),
       d_layout->rows * d_layout->columns >= large_product && chosen.partial_sums < orders};
   return enqueue(stream, {"cublasLtMatmul", [product] { product.run(); }}) == cudaSuccess
              ? CUBLAS_STATUS_SUCCESS

@@ -3,6 +3,7 @@
 //
 //   REELMESH_EMULATED_CUDNN_ATTENTION=0   emulates a cuDNN without fused attention
 //   REELMESH_EMULATED_CUDNN_ATTENTION=N   its engine supports at least N heads
+//   REELMESH_EMULATED_CUDNN_PARTS=1       parts of a call are said to have other bits
 //   REELMESH_EMULATED_CUDNN_FASTEST=1     its second engine, with other bits, is the fastest
 #include "ops/cuda/fused_attention.hpp"
 
@@ -126,6 +127,11 @@ bool has_fused_attention(Device /*device*/, DType /*dtype*/, std::int64_t /*keys
 
 bool has_fused_sums(Device device, DType dtype, std::int64_t keys, std::int64_t channels) {
   return has_fused_attention(device, dtype, keys, channels);
+}
+
+bool fused_attention_keeps_bits(Device /*device*/, DType /*dtype*/, std::int64_t /*keys*/,
+                                std::int64_t /*channels*/) {
+  return std::getenv("REELMESH_EMULATED_CUDNN_PARTS") == nullptr;
 }
 
 std::string fastest_fused_attention(Device /*device*/, DType /*dtype*/, std::int64_t /*keys*/,

@@ -35,6 +35,12 @@ const char* cudaGetErrorName(cudaError_t error) {
     REELMESH_NAME(cudaErrorInvalidDevice);
     REELMESH_NAME(cudaErrorInsufficientDriver);
     REELMESH_NAME(cudaErrorNoKernelImageForDevice);
+    REELMESH_NAME(cudaErrorInvalidKernelImage);
+    REELMESH_NAME(cudaErrorInvalidDeviceFunction);
+    REELMESH_NAME(cudaErrorInvalidPtx);
+    REELMESH_NAME(cudaErrorUnsupportedPtxVersion);
+    REELMESH_NAME(cudaErrorJitCompilerNotFound);
+    REELMESH_NAME(cudaErrorJitCompilationDisabled);
     REELMESH_NAME(cudaErrorDevicesUnavailable);
     REELMESH_NAME(cudaErrorInvalidResourceHandle);
     REELMESH_NAME(cudaErrorNotReady);
@@ -63,6 +69,8 @@ const char* cudaGetErrorString(cudaError_t error) {
       return "out of memory";
     case cudaErrorNoDevice:
       return "no CUDA-capable device is detected";
+    case cudaErrorUnsupportedPtxVersion:
+      return "the provided PTX was compiled with an unsupported toolchain.";
     default:
       return "refused by the emulated GPU";
   }
@@ -116,7 +124,7 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int dev
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
   if (device < 0 || device >= settings().devices) return result(cudaErrorInvalidDevice);
   *properties = {};
-  std::snprintf(properties->name, sizeof(properties->name), "emulated GPU %d", device);
+  std::snprintf(properties->name, sizeof(properties->name), "%s", settings().name.c_str());
   properties->totalGlobalMem = settings().memory;
   properties->major = 9;
   properties->multiProcessorCount = 1;
@@ -136,11 +144,11 @@ cudaError_t cudaDeviceGetStreamPriorityRange(int* least, int* greatest) {
 }
 
 cudaError_t cudaDriverGetVersion(int* version) {
-  *version = settings().devices > 0 ? 13000 : 0;
+  *version = settings().devices > 0 ? settings().driver : 0;
   return cudaSuccess;
 }
 
 cudaError_t cudaRuntimeGetVersion(int* version) {
-  *version = 13000;
+  *version = toolkit;
   return cudaSuccess;
 }

@@ -18,6 +18,11 @@ std::int64_t number(const char* name, std::int64_t otherwise) {
   return value;
 }
 
+std::string text(const char* name, const char* otherwise) {
+  const char* given = std::getenv(name);
+  return given == nullptr || *given == '\0' ? otherwise : given;
+}
+
 }  // namespace
 
 const Settings& settings() {
@@ -26,7 +31,10 @@ const Settings& settings() {
       static_cast<std::size_t>(number("REELMESH_EMULATED_GPU_MEMORY", std::int64_t{16} << 30)),
       number("REELMESH_EMULATED_GPU_DELAY", 0),
       std::max<std::int64_t>(1, number("REELMESH_EMULATED_GPU_ROWS", 1)),
-      number("REELMESH_EMULATED_GPU_ORDER", 0)};
+      number("REELMESH_EMULATED_CUBLASLT_FEW", 0),
+      number("REELMESH_EMULATED_GPU_ORDER", 0),
+      text("REELMESH_EMULATED_GPU_NAME", "emulated GPU"),
+      static_cast<int>(number("REELMESH_EMULATED_GPU_DRIVER", toolkit))};
   return all;
 }
 

@@ -5,7 +5,7 @@ import h5py
 import numpy
 
 from support import (ERROR, LONG, MPIRUN, Reference, Scratch, command_of, execute, main,
-                     only_long, read_clip, run)
+                     only_long, read_clip, run, run_unlike)
 
 GPUS = {"REELMESH_EMULATED_GPUS": "8", "REELMESH_EMULATED_GPU_DELAY": "100"}
 # 512 video tokens, and those of the text.
@@ -79,17 +79,26 @@ class AttentionOnGpu(Scratch):
         for name, environments in (("first", [first]), ("second", [second]),
                                    ("mixed", [second, first])):
             output = self.folder / name
-            words = command_of(Reference("rotary").options(output, numerics__dtype="bfloat16",
-                                                           parallel__cfg=1, **SIZE))
-            ranks = []
-            for environment in environments:
-                settings = [f"{key}={value}" for key, value in environment.items()]
-                ranks += [":"] * bool(ranks) + ["-n", 1, "env", *settings, *words]
-            outcome = execute([MPIRUN, *ranks], GPUS, timeout=120)
+            options = Reference("rotary").options(output, numerics__dtype="bfloat16",
+                                                  parallel__cfg=1, **SIZE)
+            outcome = run_unlike(options, environments, GPUS)
             self.assertEqual(outcome.status, 0, outcome)
             latents.append(read_clip(output)["latents"].tobytes())
         self.assertNotEqual(latents[0], latents[1])
         self.assertEqual(latents[1], latents[2])
+
+    def test_a_cudnn_that_gives_parts_other_bits(self):  # on emulated GPUs only
+        own, _ = self.latents(Reference("rotary"), "bfloat16", "own", numerics__attention="own")
+        for reproducible in ("yes", "no"):
+            with self.subTest(reproducible=reproducible):
+                output = self.folder / f"parts {reproducible}"
+                options = Reference("rotary").options(
+                    output, numerics__dtype="bfloat16", parallel__cfg=1,
+                    numerics__reproducible=reproducible, **SIZE)
+                outcome = run_unlike(options, [{}, {"REELMESH_EMULATED_CUDNN_PARTS": "1"}], GPUS)
+                self.assertEqual(outcome.status, 0, outcome)
+                same = read_clip(output)["latents"].tobytes() == own.tobytes()
+                self.assertEqual(same, reproducible == "yes")
 
     def test_a_cudnn_whose_convolutions_are_wrong(self):  # on emulated GPUs only
         output = self.folder / "wrong"

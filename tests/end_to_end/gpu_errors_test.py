@@ -2,7 +2,8 @@
 
 import h5py
 
-from support import ERROR, WARNING, Reference, Scratch, main, result_files, run
+from support import (ERROR, WARNING, Reference, Scratch, main, read_clip, result_files, run,
+                     run_unlike)
 
 
 class GpuErrors(Scratch):
@@ -44,6 +45,69 @@ class GpuErrors(Scratch):
         self.assertEqual(outcome.status, 69, outcome)
         self.assertIn("its limit is 1.00 GiB; what would help: ", outcome.lines(ERROR)[0])
         self.assertFalse(self.output.exists())
+
+    def test_more_memory_of_the_host_than_it_has(self):
+        outcome = self.run_on({}, 2, sample__height=16384, sample__width=16384, sample__frames=49)
+        self.assertEqual(outcome.status, 69, outcome)
+        self.assertEqual(len(outcome.lines(ERROR)), 1, outcome)
+        for text in ("2 ranks need ", " together, the host has ", "memory of the host, not of GPUs"):
+            self.assertIn(text, outcome.lines(ERROR)[0])
+        self.assertEqual(result_files(self.output), [])
+
+    def test_a_driver_that_is_too_old_for_the_kernels(self):
+        for ranks in (1, 2):
+            with self.subTest(ranks=ranks):
+                outcome = self.run_on({"REELMESH_EMULATED_GPU_DRIVER": "12040"}, ranks)
+                self.assertEqual(outcome.status, 69, outcome)
+                self.assertEqual(len(outcome.lines(ERROR)), 1, outcome)
+                for text in ("kernels were compiled for compute capability 9.0 by CUDA 13.0",
+                             "found emulated GPU of compute capability 9.0",
+                             "a driver that takes PTX of CUDA up to 12.4",
+                             "cudaErrorUnsupportedPtxVersion"):
+                    self.assertIn(text, outcome.lines(ERROR)[0])
+                self.assertFalse(self.output.exists())
+
+    def test_ranks_with_unlike_gpus_or_libraries(self):
+        for environment, difference in (
+                ({"REELMESH_EMULATED_GPU_NAME": "H100"},
+                 "GPU: emulated GPU (ranks 0-1), H100 (rank 2);"),
+                ({"REELMESH_EMULATED_CUDNN": "91600"},
+                 "cuDNN: 9.19.0 (ranks 0-1), 9.16.0 (rank 2);")):
+            for reproducible in ("yes", "no"):
+                with self.subTest(difference=difference, reproducible=reproducible):
+                    options = self.reference.options(
+                        self.output, prompt__text="a fox", sample__steps=1,
+                        output__if_exists="replace", numerics__reproducible=reproducible)
+                    outcome = run_unlike(options, [{}, {}, environment],
+                                         {"REELMESH_EMULATED_GPUS": "3"})
+                    refused = reproducible == "yes"
+                    said = outcome.lines(ERROR if refused else WARNING)
+                    self.assertEqual(outcome.status, 69 if refused else 0, outcome)
+                    self.assertEqual(len([line for line in said if "the GPUs of the ranks differ, "
+                                          in line]), 1, outcome)
+                    self.assertIn(difference[:-1], said[0])
+
+    def test_ranks_on_which_an_engine_for_convolutions_fails(self):
+        """All take the next one, which has other bits here."""
+        runs, fails = {}, {"REELMESH_EMULATED_CUDNN_CONVOLUTION": "1"}
+        videos = {}
+        for name, environments, warns in (("first", [runs, runs], 0), ("next", [fails, fails], 0),
+                                          ("mixed", [runs, fails], 1), ("last", [fails, runs], 0)):
+            with self.subTest(ranks=name):
+                options = self.reference.options(self.folder / name, prompt__text="a fox",
+                                                 sample__steps=1, sample__frames=1,
+                                                 sample__height=64, sample__width=64,
+                                                 numerics__dtype="bfloat16")
+                outcome = run_unlike(options, environments, {"REELMESH_EMULATED_GPUS": "2"})
+                self.assertEqual(outcome.status, 0, outcome)
+                self.assertEqual(outcome.errors.count("all take the next one"), warns, outcome)
+                with h5py.File(self.folder / name / "trace.h5", "r") as file:
+                    kernels = [text.decode() for text in file["ranks"]["kernels"]]
+                for text in kernels:
+                    self.assertEqual("another engine" in text, name != "first", kernels)
+                videos[name] = read_clip(self.folder / name)["video"].tobytes()
+        self.assertEqual(videos["mixed"], videos["next"])
+        self.assertEqual(videos["last"], videos["next"])
 
     def test_embeddings_wait_on_the_host(self):
         """The peak of a GPU's memory does not depend on the number of prompts."""

@@ -148,6 +148,15 @@ def run(options, ranks=1, environment=None, timeout=300 if BACKEND else 60, name
     return execute(command_of(options, ranks, name), environment, timeout)
 
 
+def run_unlike(options, environments, environment=None, timeout=120):
+    """One job with a rank for each of `environments`, its own environment variables."""
+    ranks = []
+    for own in environments:
+        settings = [f"{name}={value}" for name, value in own.items()]
+        ranks += [":"] * bool(ranks) + ["-n", 1, "env", *settings, *command_of(options)]
+    return execute([MPIRUN, *ranks], environment, timeout)
+
+
 class Scratch(unittest.TestCase):
     """A test with an empty temporary folder."""
 

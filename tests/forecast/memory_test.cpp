@@ -125,7 +125,7 @@ TEST(Memory, CogVideoX2bFitsAGpuOf16GiBAnd5bOneOf24GiB) {
 
 // CogVideoX-5b, 49 frames of 480 x 720, bfloat16, with T5-XXL.
 Plan cogvideox_5b_on_gpus(int ranks, std::vector<std::int64_t> limits,
-                          const ParallelRequest& request = {}) {
+                          const ParallelRequest& request = {}, std::vector<int> node_of = {}) {
   const Precision bf16_gpu{DType::bfloat16, DType::bfloat16, true};
   CogVideoXConfig config;
   config.heads = 48;
@@ -133,7 +133,9 @@ Plan cogvideox_5b_on_gpus(int ranks, std::vector<std::int64_t> limits,
   config.rotary = true;
   PlanMachine machine;
   machine.ranks = ranks;
+  machine.node_of = std::move(node_of);
   machine.program = program_bytes_on_gpu;
+  machine.host_program = host_program_bytes_of_gpu;
   machine.count_waiting_embeddings = false;
   if (limits.size() == 1) limits.assign(std::size_t(ranks), limits.front());
   machine.memory_limits.values = std::move(limits);
@@ -192,6 +194,26 @@ TEST(Memory, WeightsAreWhereTheyAreAskedToBe) {
   EXPECT_FALSE(cogvideox_5b_on_gpus(2, {}, request).memory.unloads_decoder);
   request.weights = WeightsChoice::replicated;
   EXPECT_FALSE(cogvideox_5b_on_gpus(4, {8 * gib}, request).memory.fits());
+}
+
+// Ranks of a node have one copy of the weights that are on their host.
+TEST(Memory, WeightsOnTheHostCountThere) {
+  ParallelRequest request;
+  request.replicas = 1;
+  const double without =
+      double(cogvideox_5b_on_gpus(2, {}, request).memory.host_peak(0) - host_program_bytes_of_gpu);
+  EXPECT_GT(without, 0);
+  EXPECT_LT(without, double(gib));
+  request.weights = WeightsChoice::host;
+  request.text_weights = WeightsChoice::replicated;
+  constexpr double all = 10.37 * gib;
+  for (const auto& [nodes, copies] : {std::pair(std::vector{0, 0}, 1), {{0, 1}, 2}}) {
+    const MemoryPlan memory = cogvideox_5b_on_gpus(2, {}, request, nodes).memory;
+    const double host =
+        double(memory.host_peak(0) + memory.host_peak(1)) - 2 * double(host_program_bytes_of_gpu);
+    EXPECT_GE(host, copies * all - 0.01 * all);
+    EXPECT_LE(host, copies * all + 2 * without);
+  }
 }
 
 TEST(Memory, WithoutALimitEverythingFits) {

@@ -52,6 +52,29 @@ TEST(Memory, EncoderOfInputsIsAloneExceptInSplitMode) {
   EXPECT_EQ(memory.encode(0), 0);
 }
 
+TEST(Memory, OfTheHostIsCountedBesideThatOfAGpu) {
+  constexpr std::int64_t mib = 1 << 20;
+  MemoryPlan memory;
+  memory.ranks = {{.text = {20 * mib, 0}, .denoise = {100 * mib, 10 * mib}}};
+  EXPECT_EQ(memory.host_peak(0), memory.peak(0)) << "on CPUs it is the same";
+  EXPECT_TRUE(describe(memory)["by_rank"][0]["memory"]["host"].is_null());
+  memory.host_program = 5 * mib;
+  RankMemory& rank = memory.ranks[0];
+  rank.text.host = 7 * mib;
+  rank.text_on_host = 50 * mib;
+  rank.denoise.host = 30 * mib;
+  rank.decode.host = 40 * mib;
+  rank.embeddings_on_host = mib;
+  EXPECT_EQ(memory.peak(0), 110 * mib);
+  EXPECT_EQ(memory.host_peak(0), (5 + 7 + 50) * mib);
+  rank.weights_on_host = 60 * mib;
+  EXPECT_EQ(memory.host_peak(0), (5 + 1 + 40 + 60) * mib);
+  EXPECT_THAT(plan_text(describe(memory)),
+              HasSubstr("denoise 110.00 MiB); 106.00 MiB of the host"));
+  memory.offloads = true;
+  EXPECT_EQ(memory.host_peak(0), (5 + 1 + 30 + 60) * mib);
+}
+
 TEST(Memory, OfManyRanksIsDescribedInFewLines) {
   MemoryPlan memory;
   for (int r = 0; r < 4000; ++r) memory.ranks.push_back({.text = {0, r}});

@@ -9,6 +9,7 @@
 #include <type_traits>
 #include <utility>
 
+#include "emulated_gpu/settings.hpp"
 #include "emulated_gpu/stream.hpp"
 #include "emulated_gpu/threads.hpp"
 #include "tensor/cuda/handles.hpp"
@@ -88,6 +89,9 @@ void launch(const Launch& how, void (*kernel)(Parameters...), Arguments&&... arg
   const bool possible = how.threads > 0 && how.threads <= max_threads && how.shared_bytes >= 0 &&
                         how.shared_bytes <= max_shared_bytes;
   cuda::check(possible ? cudaSuccess : cudaErrorInvalidValue, how.name);
+  // Kernels are as if compiled to PTX.
+  const bool supported = emulated::settings().driver >= emulated::toolkit;
+  cuda::check(supported ? cudaSuccess : cudaErrorUnsupportedPtxVersion, how.name);
   const on_host::Grid grid{how.name, how.blocks, how.threads,
                            static_cast<std::size_t>(how.shared_bytes)};
   const std::tuple<Parameters...> values(

@@ -210,6 +210,38 @@ TEST_P(TrainingDryRuns, CountTheTimeOfTheOptimizer) {
   EXPECT_NEAR(mean - adam, 0.75 * (adam - plain), 1e-6 * adam) << "three values beside four";
 }
 
+// All weights of CogVideoX-5b: values, gradients and what the optimizer keeps are on the host, in
+// float32.
+TEST(TrainingDryRun, CountsTheHostOfAGpu) {
+  if (test::world().rank() > 0) GTEST_SKIP() << "one rank is enough";
+  CogVideoXConfig config;
+  config.heads = 48;
+  config.layers = 42;
+  config.rotary = true;
+  T5Config text;
+  text.d_model = config.text_channels;
+  const Family& family = test::family_of<CogVideoX>(test::cogvideox_folder(config, {}, text));
+  const Clip clip = test::cogvideox_clip(config, {13, 60, 90}, 1, 226);
+  const auto memory = [&](OptimizerKind optimizer, std::optional<double> ema) {
+    TrainSettings settings;
+    settings.method = TrainMethod::full;
+    settings.optimizer = optimizer;
+    settings.ema = ema;
+    settings.batch = 1;
+    const auto runs = DryRuns::of(family, {DType::bfloat16, DType::bfloat16, true}, {}, false, {},
+                                  DryTraining{settings, TrainedReplica::make});
+    ClipWorkload workload = family.workload(clip, clip.tokens());
+    runs->complete(workload, clip, 1);
+    return runs->denoise(0, choose_layout(workload.denoise, {.ranks = 1}).layout(), 0, {}).memory;
+  };
+  constexpr double array = 89e9 / 4;
+  const StageMemory plain = memory(OptimizerKind::sgd, {}), adam = memory(OptimizerKind::adamw, {});
+  EXPECT_NEAR(double(plain.host), 2 * array, 0.03 * array);
+  EXPECT_NEAR(double(adam.host), 4 * array, 0.03 * array);
+  EXPECT_NEAR(double(memory(OptimizerKind::adamw, 0.9).host), 5 * array, 0.03 * array);
+  EXPECT_EQ(adam.total(), plain.total()) << "not on the GPU";
+}
+
 // What a step takes on one rank.
 void step_on_one_rank(const Parts& parts, const CountedCase& c, DType dtype,
                       const comm::Group& group, Device device, const TrainSettings& settings) {

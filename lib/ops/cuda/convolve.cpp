@@ -4,7 +4,10 @@
 #include <algorithm>
 #include <map>
 #include <memory>
-#include <tuple>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "base/error.hpp"
 #include "base/trace.hpp"
@@ -17,7 +20,7 @@
 namespace reelmesh::gpu {
 namespace {
 
-using dnn::Descriptor, dnn::check, dnn::finalize, dnn::make, dnn::set;
+using dnn::Choice, dnn::Descriptor, dnn::check, dnn::finalize, dnn::make, dnn::set;
 
 enum Uid : std::int64_t { uid_x = 1, uid_w = 2, uid_y = 3 };
 
@@ -99,43 +102,88 @@ bool is_rejected(const Descriptor& config, DType dtype, bool tf32) {
 
 struct Plan {
   std::shared_ptr<const Problem> problem;
-  Descriptor config;
+  Choice choice;
+  dnn::Config config;
   dnn::Plan plan;
 };
 
+// Nothing if the engine cannot run here.
+std::optional<Plan> convolution_plan(const dnn::Target& target,
+                                     const std::shared_ptr<const Problem>& problem,
+                                     const Choice& choice) {
+  Plan made{.problem = problem, .choice = choice};
+  try {
+    made.config = dnn::engine_config(target, problem->graph, choice);
+  } catch (const Error& error) {
+    if (error.status() != Status::unavailable) throw;
+    return std::nullopt;
+  }
+  std::optional<dnn::Plan> plan = dnn::execution_plan(target, made.config.config);
+  if (!plan || plan->workspace > Convolution::max_workspace) return std::nullopt;
+  made.plan = std::move(*plan);
+  return made;
+}
+
 // The accepted engines that can run, in the order of cuDNN's proposals; at most `most`.
-std::vector<Plan> convolution_plans(const dnn::Target& target, DType dtype, bool tf32,
-                                    const Shape& x, const Shape& w, std::int64_t stride,
-                                    const Shape& y, std::size_t most) {
-  const auto problem =
-      std::make_shared<const Problem>(convolution_problem(target, dtype, x, w, stride, y));
+std::vector<Plan> convolution_plans(const dnn::Target& target,
+                                    const std::shared_ptr<const Problem>& problem, DType dtype,
+                                    bool tf32, std::size_t most) {
   std::vector<Plan> plans;
   // Mode A has no proposals for some problems (512 channels on compute capability 10.0). Mode B is
   // next, because fallback engines do not use tensor cores.
   for (const cudnnBackendHeurMode_t mode :
        {CUDNN_HEUR_MODE_A, CUDNN_HEUR_MODE_B, CUDNN_HEUR_MODE_FALLBACK}) {
-    for (Descriptor& config : dnn::engine_configs(target, problem->graph, mode)) {
-      if (is_rejected(config, dtype, tf32)) continue;
-      std::optional<dnn::Plan> plan = dnn::execution_plan(target, config);
-      if (!plan || plan->workspace > Convolution::max_workspace) continue;
-      plans.push_back({problem, std::move(config), std::move(*plan)});
+    for (const Descriptor& config : dnn::engine_configs(target, problem->graph, mode)) {
+      const Choice choice(config);
+      const auto same = [&](const Plan& other) { return other.choice == choice; };
+      if (is_rejected(config, dtype, tf32) || std::ranges::any_of(plans, same)) continue;
+      std::optional<Plan> plan = convolution_plan(target, problem, choice);
+      if (!plan) continue;
+      plans.push_back(std::move(*plan));
       if (plans.size() == most) return plans;
     }
   }
-  require(!plans.empty(), Status::unavailable, "cuDNN has no deterministic convolution of {} in {}",
-          to_string(w), name_of(dtype));
   return plans;
 }
 
-// Without a kernel over frames: a 2-D convolution, with all frames as batch items.
-void flatten(Shape& x, Shape& w, Shape& y) {
-  if (w[1] != 1) return;
-  for (Shape* shape : {&x, &y}) {
-    (*shape)[0] *= (*shape)[1];
-    shape->erase(shape->begin() + 1);
+// What a plan is made for. Without a kernel over frames it is a 2-D convolution, with all frames as
+// batch items.
+struct Key {
+  DType dtype;
+  bool tf32;
+  Shape x, w, y;
+  std::int64_t stride;
+  auto operator<=>(const Key&) const = default;
+
+  // x: [item, frame, row, column, in], w: [out, kt, kernel, kernel, in].
+  Key(DType type, bool with_tf32, const Shape& source, const Shape& weight, std::int64_t step)
+      : dtype(type),
+        tf32(with_tf32),
+        x(source),
+        w(weight),
+        y{x[0], x[1] - w[1] + 1, (x[2] - w[2]) / step + 1, (x[3] - w[3]) / step + 1, w[0]},
+        stride(step) {
+    if (w[1] != 1) return;
+    for (Shape* shape : {&x, &y}) {
+      (*shape)[0] *= (*shape)[1];
+      shape->erase(shape->begin() + 1);
+    }
+    w.erase(w.begin() + 1);
   }
-  w.erase(w.begin() + 1);
-}
+  explicit Key(const ConvolutionShape& shape, bool with_tf32)
+      : Key(shape.dtype, with_tf32, shape.source, shape.weight, shape.stride) {}
+
+  std::shared_ptr<const Problem> problem(const dnn::Target& target) const {
+    return std::make_shared<const Problem>(convolution_problem(target, dtype, x, w, stride, y));
+  }
+  // At most `most`, at least one.
+  std::vector<Plan> plans(const dnn::Target& target, std::size_t most) const {
+    std::vector<Plan> made = convolution_plans(target, problem(target), dtype, tf32, most);
+    require(!made.empty(), Status::unavailable,
+            "cuDNN has no deterministic convolution of {} in {}", to_string(w), name_of(dtype));
+    return made;
+  }
+};
 
 class Convolutions {
  public:
@@ -144,28 +192,33 @@ class Convolutions {
   }
 
   void run(const Tensor& x, const Tensor& w, std::int64_t stride, bool tf32, Tensor& y) {
-    Shape of_x = x.shape(), of_w = w.shape(), of_y = y.shape();
-    flatten(of_x, of_w, of_y);
-    auto [entry, is_new] = plans_.try_emplace({x.dtype(), tf32, of_x, of_w, stride});
-    if (is_new) {
-      try {
-        entry->second = std::move(
-            convolution_plans(target_, x.dtype(), tf32, of_x, of_w, stride, of_y, 1).front());
-      } catch (...) {
-        plans_.erase(entry);
-        throw;
-      }
-    }
-    run(entry->second.plan, x, w, y);
+    run(first_plan({x.dtype(), tf32, x.shape(), w.shape(), stride}).plan, x, w, y);
+  }
+
+  std::string choice(const Key& key, std::size_t attempt) {
+    if (attempt == 0) return first_plan(key).choice.packed();
+    const std::vector<Plan> plans = key.plans(target_, attempt + 1);
+    require(plans.size() > attempt, Status::unavailable,
+            "cuDNN has no deterministic convolution of {} in {} that can run on all ranks: {} run "
+            "on the first",
+            to_string(key.w), name_of(key.dtype), plans.size());
+    return plans.back().choice.packed();
+  }
+
+  bool use(const Key& key, const std::string& packed) {
+    const Choice choice = Choice::unpacked(packed);
+    const auto found = plans_.find(key);
+    if (found != plans_.end() && found->second.choice == choice) return true;
+    std::optional<Plan> plan = convolution_plan(target_, key.problem(target_), choice);
+    if (plan) plans_.insert_or_assign(key, std::move(*plan));
+    return plan.has_value();
   }
 
   std::vector<EngineTiming> time(const Tensor& x, const Tensor& w, std::int64_t stride, bool tf32,
                                  Tensor& y) {
     constexpr std::size_t most = 100;
-    Shape of_x = x.shape(), of_w = w.shape(), of_y = y.shape();
-    flatten(of_x, of_w, of_y);
     const std::vector<Plan> plans =
-        convolution_plans(target_, x.dtype(), tf32, of_x, of_w, stride, of_y, most);
+        Key(x.dtype(), tf32, x.shape(), w.shape(), stride).plans(target_, most);
     std::vector<EngineTiming> timings;
     std::vector<std::function<void()>> calls;
     Digest expected;
@@ -174,7 +227,7 @@ class Convolutions {
       calls.back()();
       const Digest found = digest(y);
       if (timings.empty()) expected = found;
-      timings.push_back({dnn::engine_text(plan.config), 0, found == expected});
+      timings.push_back({plan.choice.text(), 0, found == expected});
     }
     const std::vector<double> seconds = measure_seconds(device_, calls);
     for (std::size_t i = 0; i < timings.size(); ++i) timings[i].seconds = seconds[i];
@@ -182,6 +235,13 @@ class Convolutions {
   }
 
  private:
+  // The one that is used; if none is yet, that of the first engine that can run.
+  const Plan& first_plan(const Key& key) {
+    const auto found = plans_.find(key);
+    if (found != plans_.end()) return found->second;
+    return plans_.emplace(key, std::move(key.plans(target_, 1).front())).first->second;
+  }
+
   void run(const dnn::Plan& plan, const Tensor& x, const Tensor& w, Tensor& y) const {
     dnn::run(device_, plan,
              {{uid_x, x.address_on(device_)},
@@ -191,7 +251,7 @@ class Convolutions {
 
   Device device_;
   dnn::Target target_;
-  std::map<std::tuple<DType, bool, Shape, Shape, std::int64_t>, Plan> plans_;
+  std::map<Key, Plan> plans_;
 };
 
 }  // namespace
@@ -205,10 +265,18 @@ std::vector<EngineTiming> time_convolutions(const Tensor& x, const Tensor& w, st
   return cuda::device_instance<Convolutions>(x.device()).time(x, w, stride, tf32, y);
 }
 
-void check_convolution_plan(const dnn::Target& target, DType dtype, Shape x, Shape w,
-                            std::int64_t stride, Shape y) {
-  flatten(x, w, y);
-  convolution_plans(target, dtype, false, x, w, stride, y, 1);
+std::string convolution_choice(Device device, const ConvolutionShape& shape, bool tf32,
+                               std::size_t attempt) {
+  return cuda::device_instance<Convolutions>(device).choice(Key(shape, tf32), attempt);
+}
+
+bool use_convolution(Device device, const ConvolutionShape& shape, bool tf32,
+                     const std::string& choice) {
+  return cuda::device_instance<Convolutions>(device).use(Key(shape, tf32), choice);
+}
+
+void check_convolution_plan(const dnn::Target& target, const ConvolutionShape& shape) {
+  Key(shape, false).plans(target, 1);
 }
 
 }  // namespace reelmesh::gpu

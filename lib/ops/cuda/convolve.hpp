@@ -1,5 +1,8 @@
 #pragma once
+#include <string>
+
 #include "ops/cuda/timing.hpp"
+#include "tensor/ledger.hpp"
 #include "tensor/tensor.hpp"
 
 namespace reelmesh::gpu {
@@ -10,6 +13,15 @@ namespace reelmesh::gpu {
 /// of 8. tf32: float32 inputs may be rounded to TF32. The algorithm is deterministic, and fixed for
 /// given shapes, stride, type and tf32. Throws Error(unavailable) if cuDNN has none.
 void convolve(const Tensor& x, const Tensor& w, std::int64_t stride, bool tf32, Tensor& y);
+
+/// The engine that convolve() uses for these shapes on this rank, for use_convolution() on all
+/// ranks; attempt: from 0, the next after so many that some rank could not use. Throws
+/// Error(unavailable) if there is none.
+std::string convolution_choice(Device device, const ConvolutionShape& shape, bool tf32,
+                               std::size_t attempt);
+/// Convolves with that engine from now on. → false, and changes nothing, if it cannot run here.
+bool use_convolution(Device device, const ConvolutionShape& shape, bool tf32,
+                     const std::string& choice);
 
 /// Measures all engines that convolve() accepts. The first is the one that it uses. y is
 /// overwritten. For benchmarks.

@@ -1,6 +1,7 @@
 #include "ops/cuda/dnn.hpp"
 
 #include <algorithm>
+#include <sstream>
 
 #include "base/error.hpp"
 #include "tensor/cuda/handles.hpp"
@@ -199,6 +200,55 @@ std::string engine_text(std::int64_t engine, const Settings& settings) {
 
 std::string engine_text(const Descriptor& config) {
   return engine_text(Engine(config).index(), engine_settings(config));
+}
+
+Choice::Choice(const Descriptor& config)
+    : engine(Engine(config).index()), settings(engine_settings(config)) {}
+
+std::string Choice::packed() const {
+  std::string text = std::to_string(engine);
+  for (const auto& [type, value] : settings) {
+    text += fmt::format(" {} {}", static_cast<int>(type), value);
+  }
+  return text;
+}
+
+Choice Choice::unpacked(const std::string& text) {
+  std::istringstream words(text);
+  Choice choice;
+  words >> choice.engine;
+  int type = 0;
+  std::int64_t value = 0;
+  while (words >> type >> value) {
+    choice.settings.emplace_back(static_cast<cudnnBackendKnobType_t>(type), value);
+  }
+  return choice;
+}
+
+std::string Choice::text() const { return engine_text(engine, settings); }
+
+Config engine_config(const Target& target, const Descriptor& graph, const Choice& choice) {
+  Config made{.engine = make(CUDNN_BACKEND_ENGINE_DESCRIPTOR)};
+  set(made.engine, CUDNN_ATTR_ENGINE_OPERATION_GRAPH, graph);
+  set(made.engine, CUDNN_ATTR_ENGINE_GLOBAL_INDEX, {choice.engine});
+  target.set_description(made.engine, CUDNN_ATTR_ENGINE_DEVICEPROP);
+  check(finalize(made.engine), "finalize an engine");
+  std::vector<cudnnBackendDescriptor_t> raw;
+  for (const auto& [type, value] : choice.settings) {
+    const Descriptor& knob = made.knobs.emplace_back(make(CUDNN_BACKEND_KNOB_CHOICE_DESCRIPTOR));
+    set(knob, CUDNN_ATTR_KNOB_CHOICE_KNOB_TYPE, CUDNN_TYPE_KNOB_TYPE,
+        std::vector<cudnnBackendKnobType_t>{type});
+    set(knob, CUDNN_ATTR_KNOB_CHOICE_KNOB_VALUE, {value});
+    check(finalize(knob), "finalize a setting");
+    raw.push_back(knob.get());
+  }
+  made.config = make(CUDNN_BACKEND_ENGINECFG_DESCRIPTOR);
+  set(made.config, CUDNN_ATTR_ENGINECFG_ENGINE, made.engine);
+  if (!raw.empty()) {
+    set(made.config, CUDNN_ATTR_ENGINECFG_KNOB_CHOICES, CUDNN_TYPE_BACKEND_DESCRIPTOR, raw);
+  }
+  check(finalize(made.config), "finalize an engine's settings");
+  return made;
 }
 
 std::optional<Plan> execution_plan(const Target& target, const Descriptor& config) {

@@ -130,6 +130,28 @@ Settings engine_settings(const Descriptor& config);
 std::string engine_text(std::int64_t engine, const Settings& settings);
 std::string engine_text(const Descriptor& config);
 
+/// An engine and its settings, to make plans with it for other problems or on other ranks.
+struct Choice {
+  std::int64_t engine = 0;
+  Settings settings;
+  Choice() = default;
+  explicit Choice(const Descriptor& config);
+  bool operator==(const Choice&) const = default;
+
+  std::string packed() const;  ///< "8 3 1 5 64", for other ranks
+  static Choice unpacked(const std::string& text);
+  std::string text() const;  ///< as engine_text()
+};
+
+/// A configuration of a chosen engine, with its descriptors, which must live as long as plans of
+/// it.
+struct Config {
+  Descriptor engine, config;
+  std::vector<Descriptor> knobs;
+};
+/// Throws as check() if the engine does not support the graph.
+Config engine_config(const Target& target, const Descriptor& graph, const Choice& choice);
+
 struct Plan {
   Descriptor execution;
   std::int64_t workspace = 0;  ///< bytes of device memory

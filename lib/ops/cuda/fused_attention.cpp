@@ -12,7 +12,6 @@
 #include <functional>
 #include <map>
 #include <memory>
-#include <sstream>
 #include <tuple>
 
 #include "base/error.hpp"
@@ -23,11 +22,12 @@
 #include "ops/cuda/plan_checks.hpp"
 #include "tensor/cuda/handles.hpp"
 #include "tensor/cuda/runtime.hpp"
+#include "tensor/cuda/strided_copy.hpp"
 
 namespace reelmesh::gpu {
 namespace {
 
-using dnn::Descriptor, dnn::check, dnn::finalize, dnn::make, dnn::set;
+using dnn::Choice, dnn::Descriptor, dnn::check, dnn::finalize, dnn::make, dnn::set;
 
 constexpr std::size_t first_version = 91501;
 // Numeric values, because cuDNN headers before that version do not define the names.
@@ -54,33 +54,6 @@ struct Problem {
   Strides of_queries, of_keys, of_out;
   std::int64_t sum_stride = 0;  // between items of the logarithms of sums; 0: they are not wanted
   auto operator<=>(const Problem&) const = default;
-};
-
-// An engine and its settings, to make plans with it for other problems.
-struct Choice {
-  std::int64_t engine = 0;
-  dnn::Settings settings;
-  bool operator==(const Choice&) const = default;
-
-  // "8 3 1 5 64", for other ranks.
-  std::string packed() const {
-    std::string text = std::to_string(engine);
-    for (const auto& [type, value] : settings) {
-      text += fmt::format(" {} {}", static_cast<int>(type), value);
-    }
-    return text;
-  }
-  static Choice unpacked(const std::string& text) {
-    std::istringstream words(text);
-    Choice choice;
-    words >> choice.engine;
-    int type = 0;
-    std::int64_t value = 0;
-    while (words >> type >> value) {
-      choice.settings.emplace_back(static_cast<cudnnBackendKnobType_t>(type), value);
-    }
-    return choice;
-  }
 };
 
 // An operation graph with its descriptors, which must live as long as the graph.
@@ -143,10 +116,9 @@ std::vector<Choice> attention_choices(const dnn::Target& target, DType dtype, st
   for (const cudnnBackendHeurMode_t mode :
        {CUDNN_HEUR_MODE_A, CUDNN_HEUR_MODE_FALLBACK, CUDNN_HEUR_MODE_B}) {
     for (const Descriptor& config : dnn::engine_configs(target, operation.graph, mode)) {
-      const dnn::Engine engine(config);
-      const auto notes = engine.notes();
+      const auto notes = dnn::Engine(config).notes();
       if (std::ranges::count(notes, CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC) > 0) continue;
-      Choice choice{engine.index(), dnn::engine_settings(config)};
+      Choice choice(config);
       if (std::ranges::count(choices, choice) > 0 || !dnn::execution_plan(target, config)) continue;
       choices.push_back(std::move(choice));
       if (choices.size() == most) return choices;
@@ -157,34 +129,14 @@ std::vector<Choice> attention_choices(const dnn::Target& target, DType dtype, st
 
 struct Plan {
   Operation operation;
-  Descriptor engine, config;
-  std::vector<Descriptor> knobs;
+  dnn::Config config;
   dnn::Plan plan;
 };
 
 Plan attention_plan(const dnn::Target& target, const Problem& problem, const Choice& choice) {
   Plan made{.operation = attention_operation(target, problem)};
-  made.engine = make(CUDNN_BACKEND_ENGINE_DESCRIPTOR);
-  set(made.engine, CUDNN_ATTR_ENGINE_OPERATION_GRAPH, made.operation.graph);
-  set(made.engine, CUDNN_ATTR_ENGINE_GLOBAL_INDEX, {choice.engine});
-  target.set_description(made.engine, CUDNN_ATTR_ENGINE_DEVICEPROP);
-  check(finalize(made.engine), "finalize an engine for attention");
-  std::vector<cudnnBackendDescriptor_t> raw;
-  for (const auto& [type, value] : choice.settings) {
-    const Descriptor& knob = made.knobs.emplace_back(make(CUDNN_BACKEND_KNOB_CHOICE_DESCRIPTOR));
-    set(knob, CUDNN_ATTR_KNOB_CHOICE_KNOB_TYPE, CUDNN_TYPE_KNOB_TYPE,
-        std::vector<cudnnBackendKnobType_t>{type});
-    set(knob, CUDNN_ATTR_KNOB_CHOICE_KNOB_VALUE, {value});
-    check(finalize(knob), "finalize a setting");
-    raw.push_back(knob.get());
-  }
-  made.config = make(CUDNN_BACKEND_ENGINECFG_DESCRIPTOR);
-  set(made.config, CUDNN_ATTR_ENGINECFG_ENGINE, made.engine);
-  if (!raw.empty()) {
-    set(made.config, CUDNN_ATTR_ENGINECFG_KNOB_CHOICES, CUDNN_TYPE_BACKEND_DESCRIPTOR, raw);
-  }
-  check(finalize(made.config), "finalize an engine's settings for attention");
-  std::optional<dnn::Plan> plan = dnn::execution_plan(target, made.config);
+  made.config = dnn::engine_config(target, made.operation.graph, choice);
+  std::optional<dnn::Plan> plan = dnn::execution_plan(target, made.config.config);
   require(plan.has_value(), Status::unavailable,
           "cuDNN's attention engine does not support {} items, {} heads, {} queries and {} keys of "
           "{} channels in {}; use numerics.attention = own",
@@ -228,11 +180,13 @@ class Operands {
             {shape.sequences * shape.batch * shape.queries * shape.heads * shape.channels},
             shape.dtype, device)) {}
 
-  // Queries are the first keys and values, which are as many numbers or more.
-  void run(const Problem& problem, const dnn::Plan& plan) {
+  // Queries are the first keys and values, which are as many numbers or more. heads: of the
+  // operands, if the problem has only some of them.
+  void run(const Problem& problem, const dnn::Plan& plan, std::int64_t heads = 0) {
     const float scale = 1 / std::sqrt(static_cast<float>(problem.channels));
     const auto* keys = static_cast<const std::byte*>(values_.address_on(device_));
-    const auto* values = keys + problem.heads * problem.channels * size_of(problem.dtype);
+    const auto* values =
+        keys + std::max(heads, problem.heads) * problem.channels * size_of(problem.dtype);
     dnn::run(device_, plan,
              {{uid_queries, keys},
               {uid_keys, keys},
@@ -244,6 +198,18 @@ class Operands {
     fill_zero(out_);
     run(problem, plan);
     return digest(out_);
+  }
+  // Of the queries and heads of `part`, a problem with the operands of the whole, of `heads` heads.
+  Digest part_digest(const Problem& problem, const dnn::Plan& plan, const Problem& part,
+                     std::int64_t heads) {
+    run(problem, plan, heads);
+    Tensor dense = Tensor::empty({part.queries, part.heads, part.channels}, part.dtype, device_);
+    copy_strided({.axes = 3,
+                  .extent = {part.queries, part.heads, part.channels},
+                  .source = {part.of_out[2], part.of_out[1], part.of_out[3]},
+                  .target = {part.heads * part.channels, part.channels, 1}},
+                 out_, dense);
+    return digest(dense);
   }
 
  private:
@@ -280,8 +246,8 @@ class Attentions {
           choice(problem.dtype, problem.keys, problem.channels, problem.sum_stride > 0);
       expect(made.has_value(), "fused attention is not available here");
       found = std::make_unique<Plan>(attention_plan(target_, problem, *made));
-      trace::recorder().kernels.insert(fmt::format("attention: cuDNN {}, {}", dnn::version_text(),
-                                                   dnn::engine_text(made->engine, made->settings)));
+      trace::recorder().kernels.insert(
+          fmt::format("attention: cuDNN {}, {}", dnn::version_text(), made->text()));
     }
     return *found;
   }
@@ -318,7 +284,7 @@ class Attentions {
       if (!plan) continue;
       const Digest found = operands.output_digest(problem, plan->plan);
       if (measured.empty()) expected = found;
-      const std::string text = dnn::engine_text(choice.engine, choice.settings);
+      const std::string text = choice.text();
       measured.push_back({std::move(choice), {text, 0, found == expected}});
       plans.push_back(std::move(*plan));
     }
@@ -352,6 +318,33 @@ class Attentions {
       return entry->second = each.choice.packed();
     }
     return entry->second = reference.choice.packed();
+  }
+
+  // As fused_attention_keeps_bits().
+  bool keeps_bits(DType dtype, std::int64_t keys, std::int64_t channels) {
+    const auto [entry, is_new] = keeps_bits_.try_emplace({dtype, keys, channels}, true);
+    if (!is_new) return entry->second;
+    const ops::AttentionShape all{
+        .dtype = dtype, .heads = 8, .channels = channels, .queries = keys, .keys = keys};
+    const Problem whole = attention_problem(all, 1, 2);
+    Problem part = whole;  // with its strides
+    part.heads = 3;
+    part.queries = keys / 2 + 1;
+    const std::optional<Choice>& made = choice(dtype, keys, channels);
+    expect(made.has_value(), "fused attention is not available here");
+    const std::optional<Plan> of_whole = if_available(whole, *made),
+                              of_part = if_available(part, *made);
+    if (!of_whole || !of_part) return true;
+    Operands operands(device_, all);
+    entry->second = operands.part_digest(whole, of_whole->plan, part, all.heads) ==
+                    operands.part_digest(part, of_part->plan, part, all.heads);
+    if (!entry->second) {
+      log::warning_here(
+          "attention to {} keys of {} channels in {} uses this program's kernels, because cuDNN "
+          "gives a part of the queries and heads other bits than all",
+          keys, channels, name_of(dtype));
+    }
+    return entry->second;
   }
 
   // Uses this choice of fastest() from now on; empty: the reference.
@@ -424,6 +417,7 @@ class Attentions {
   dnn::Target target_;
   std::map<std::tuple<DType, std::int64_t, std::int64_t>, std::optional<Choice>> choices_,
       choices_with_sums_;
+  std::map<std::tuple<DType, std::int64_t, std::int64_t>, bool> keeps_bits_;
   std::map<std::tuple<DType, std::int64_t, std::int64_t, bool>, std::string> fastest_;
   std::map<Problem, std::unique_ptr<Plan>> plans_;
 };
@@ -461,6 +455,17 @@ bool has_fused_attention(Device device, DType dtype, std::int64_t keys, std::int
 bool has_fused_sums(Device device, DType dtype, std::int64_t keys, std::int64_t channels) {
   return library_has_attention() &&
          cuda::device_instance<Attentions>(device).has(dtype, keys, channels, true);
+}
+
+bool fused_attention_keeps_bits(Device device, DType dtype, std::int64_t keys,
+                                std::int64_t channels) {
+  try {
+    return cuda::device_instance<Attentions>(device).keeps_bits(dtype, keys, channels);
+  } catch (const Error& error) {
+    if (error.status() != Status::unavailable) throw;
+    log::debug("attention to {} keys is not compared with its parts: {}", keys, error.what());
+    return true;
+  }
 }
 
 void prepare_fused_attention(Device device, const ops::AttentionShape& shape) {

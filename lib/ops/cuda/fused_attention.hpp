@@ -11,6 +11,12 @@ const std::string& why_no_fused_attention();
 /// of device and arguments that are equal in all layouts, so it is the same on all ranks.
 bool has_fused_attention(Device device, DType dtype, std::int64_t keys, std::int64_t channels);
 
+/// Whether half of the queries and some of the heads have the bits that they have among all:
+/// computed once, on numbers of its own; requires has_fused_attention. If not, a warning says that
+/// own kernels are used. True if it cannot be tried, for instance for lack of memory.
+bool fused_attention_keeps_bits(Device device, DType dtype, std::int64_t keys,
+                                std::int64_t channels);
+
 /// Measures cuDNN's deterministic engines for attention to this many keys, once; requires
 /// has_fused_attention. Returns the fastest for use_fused_attention() on all ranks; with
 /// `reproducible` of those that have the bits of the reference (the first that cuDNN proposes) for

@@ -25,6 +25,9 @@ using blas::Algorithm, blas::Operands, blas::Problem, blas::Product;
 // Products with fewer rows or outputs use the reference without measurements: they take little
 // time, and a comparison of few bits proves little.
 constexpr std::int64_t min_measured_rows = 1024, min_measured_outputs = 1 << 20;
+// A row has the bits that it has in a call with this number of rows: others are compared with it.
+constexpr std::int64_t whole_rows = 1024;
+
 // The arguments of one call.
 struct Call {
   const Tensor& x;
@@ -97,7 +100,15 @@ class Products {
   Choice choose(const Call& call) {
     const bool large = call.rows() >= min_measured_rows && call.y.numel() >= min_measured_outputs;
     Choice choice = of_reference(call.rows());
-    if (!large || cuda::captures(cuda::stream(device_))) return choice;
+    if (cuda::captures(cuda::stream(device_))) return choice;
+    if (reproducible_ && choice.padded == 0 && !has_bits_of_whole(call)) {
+      log::warning_here(
+          "products with weights {} x {} in {} have other bits for {} rows than for {}; these rows "
+          "are padded",
+          call.out(), call.in(), name_of(call.x.dtype()), call.rows(), whole_rows);
+      return {reference_, whole_rows};
+    }
+    if (!large) return choice;
     const auto measured = measure(call);
     const double of_first = measured.front().second.seconds;
     double best = of_first / min_gain;
@@ -113,6 +124,50 @@ class Products {
         std::ranges::count_if(measured, [](const auto& each) { return each.second.same_bits; }),
         1e3 * std::min(best, of_first));
     return choice;
+  }
+
+  // Whether the reference, which supports the rows of the call, gives them the bits that they have
+  // among whole_rows rows. cuBLASLt only promises bits of equal calls. y is overwritten.
+  bool has_bits_of_whole(const Call& call) {
+    const PurposeScope purpose(Purpose::workspace);
+    const std::int64_t rows = call.rows();
+    if (rows == whole_rows || !product_.takes(reference_, whole_rows)) return true;
+    const Tensor x = rows > whole_rows ? call.x.reshape({rows, call.in()}).rows(0, whole_rows)
+                                       : rows_of_weight(call);
+    Tensor whole = empty_rows(whole_rows, call.out(), call);
+    run(Choice{reference_, 0}, {x, call.weight, call.pass, call.bias, whole});
+    if (rows > whole_rows) {
+      run(Choice{reference_, 0}, call);
+      return digest(call.y.reshape({rows, call.out()}).rows(0, whole_rows)) == digest(whole);
+    }
+    // So many calls that differences show, which change few bits of 16-bit results.
+    const std::int64_t needed = (min_measured_outputs / call.out() + rows - 1) / rows * rows;
+    const std::int64_t compared = std::min(needed, whole_rows / rows * rows);
+    Tensor parts = empty_rows(compared, call.out(), call);
+    Tensor from = empty_rows(rows, call.in(), call), into = empty_rows(rows, call.out(), call);
+    for (std::int64_t first = 0; first < compared; first += rows) {
+      from.copy_from(x.rows(first, rows));
+      run(Choice{reference_, 0}, {from, call.weight, call.pass, call.bias, into});
+      parts.rows(first, rows).copy_from(into);
+    }
+    return digest(whole.rows(0, compared)) == digest(parts);
+  }
+
+  Tensor empty_rows(std::int64_t rows, std::int64_t columns, const Call& call) const {
+    return Tensor::empty({rows, columns}, call.x.dtype(), device_);
+  }
+
+  // whole_rows rows for comparisons: the weight's values, which need no other memory.
+  Tensor rows_of_weight(const Call& call) const {
+    const Tensor values = call.weight.reshape({call.weight.numel() / call.in(), call.in()});
+    const std::int64_t there = values.shape(0);
+    if (there >= whole_rows) return values.rows(0, whole_rows);
+    Tensor x = empty_rows(whole_rows, call.in(), call);
+    for (std::int64_t first = 0; first < whole_rows; first += there) {
+      const std::int64_t count = std::min(there, whole_rows - first);
+      x.rows(first, count).copy_from(values.rows(0, count));
+    }
+    return x;
   }
 
   // The reference as it can be used for this number of rows.

@@ -13,9 +13,10 @@ namespace reelmesh::gpu {
 /// for `all_rows` rows that does not split sums along `in` (split-K) is the reference, and only
 /// algorithms with the reference's bits are used. Of these the fastest is taken, measured in the
 /// first call with this number of rows if the product is large. If the reference does not support
-/// the number of rows and no other algorithm has its bits, rows are padded with zeros, which
-/// trace::Recorder counts. Without numerics.reproducible the fastest proposal for the rows of x is
-/// used.
+/// the number of rows, or gives some rows other bits than in a call with 1024, rows are padded with
+/// zeros, which trace::Recorder counts; the latter is tried in the first call with the number of
+/// rows that is not captured in a graph. Without numerics.reproducible the fastest proposal for the
+/// rows of x is used.
 Tensor linear(const Tensor& x, const Tensor& weight, ops::Pass pass, const Tensor& bias,
               ops::Activation activation, const Numerics& numerics, std::int64_t all_rows);
 

@@ -50,20 +50,19 @@ struct Context {
   }
 };
 
+int attribute(cudaDeviceAttr name, int ordinal) {
+  int value = 0;
+  check(cudaDeviceGetAttribute(&value, name, ordinal), "cudaDeviceGetAttribute");
+  return value;
+}
+
 std::unique_ptr<Context> make_context(int ordinal) {
   check(cudaSetDevice(ordinal), "cudaSetDevice");
   auto context = std::make_unique<Context>();
   trace::profiler_ranges = {[](const char* name) { nvtxRangePushA(name); }, [] { nvtxRangePop(); }};
-  int major = 0, minor = 0;
-  check(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, ordinal),
-        "cudaDeviceGetAttribute");
-  check(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, ordinal),
-        "cudaDeviceGetAttribute");
-  context->capability = 10 * major + minor;
-  int has_pools = 0;
-  check(cudaDeviceGetAttribute(&has_pools, cudaDevAttrMemoryPoolsSupported, ordinal),
-        "cudaDeviceGetAttribute");
-  require(has_pools != 0, Status::unavailable,
+  context->capability = 10 * attribute(cudaDevAttrComputeCapabilityMajor, ordinal) +
+                        attribute(cudaDevAttrComputeCapabilityMinor, ordinal);
+  require(attribute(cudaDevAttrMemoryPoolsSupported, ordinal) != 0, Status::unavailable,
           "{} has no memory pools (cudaMallocAsync), which some virtual GPUs and drivers lack; use "
           "device.backend = cpu",
           to_string(Device{ordinal}));
@@ -96,7 +95,63 @@ Context& context(Device device) {
   return *found;
 }
 
+// Whether a GPU or its driver cannot run kernels that were compiled as these are.
+bool is_of_kernels(cudaError_t status) {
+  return status == cudaErrorNoKernelImageForDevice || status == cudaErrorInvalidKernelImage ||
+         status == cudaErrorInvalidDeviceFunction || status == cudaErrorUnsupportedPtxVersion ||
+         status == cudaErrorInvalidPtx || status == cudaErrorJitCompilerNotFound ||
+         status == cudaErrorJitCompilationDisabled;
+}
+
+[[noreturn]] void fail_for_kernels(cudaError_t status, const char* call, int ordinal) {
+  int driver = 0;
+  cudaDriverGetVersion(&driver);
+  const int major = attribute(cudaDevAttrComputeCapabilityMajor, ordinal),
+            minor = attribute(cudaDevAttrComputeCapabilityMinor, ordinal);
+  const Device device{ordinal};
+  fail(Status::unavailable,
+       "{} on {} failed: {} ({}): kernels were compiled for {}; found {} of compute capability "
+       "{}.{}, and a driver that takes PTX of CUDA up to {}; build with "
+       "-DREELMESH_CUDA_ARCHITECTURES={}{}, install a newer driver, or use device.backend = cpu",
+       call, to_string(device), cudaGetErrorString(status), cudaGetErrorName(status),
+       compiled_for(), name(device), major, minor, version_of_cuda(driver), major, minor);
+}
+
+// The version of a library, which is loaded; not_found if it cannot be.
+template <class Version>
+std::string library_version(const Version& version) {
+  try {
+    return version_text(static_cast<std::size_t>(version()));
+  } catch (const Error&) {
+    return not_found;
+  }
+}
+std::string cublas_lt_version() {
+  return library_version([] {
+    const REELMESH_LIBRARY_FUNCTION(cublas_lt(), cublasLtGetVersion);
+    return cublasLtGetVersion();
+  });
+}
+std::string cudnn_version() {
+  return library_version([] {
+    const REELMESH_LIBRARY_FUNCTION(cudnn(), cudnnGetVersion);
+    return cudnnGetVersion();
+  });
+}
+std::string nccl_version() {
+  return library_version([] {
+    const REELMESH_LIBRARY_FUNCTION(nccl(), ncclGetVersion);
+    int version = 0;
+    ncclGetVersion(&version);
+    return version;
+  });
+}
+
 }  // namespace
+
+std::string version_of_cuda(int number) {
+  return fmt::format("{}.{}", number / 1000, number % 1000 / 10);
+}
 
 void check(cudaError_t status, const char* call) {
   if (status == cudaSuccess) return;
@@ -104,8 +159,8 @@ void check(cudaError_t status, const char* call) {
   const bool known = cudaGetDevice(&ordinal) == cudaSuccess;
   const bool lacking = status == cudaErrorMemoryAllocation || status == cudaErrorNoDevice ||
                        status == cudaErrorInsufficientDriver || status == cudaErrorInvalidDevice ||
-                       status == cudaErrorNoKernelImageForDevice ||
                        status == cudaErrorDevicesUnavailable;
+  if (known && is_of_kernels(status)) fail_for_kernels(status, call, ordinal);
   fail(lacking ? Status::unavailable : Status::internal, "{} on {} failed: {} ({})", call,
        known ? to_string(Device{ordinal}) : "no device", cudaGetErrorString(status),
        cudaGetErrorName(status));
@@ -189,32 +244,27 @@ std::string why_no_libraries() {
 std::string versions() {
   int runtime = 0;
   check(cudaRuntimeGetVersion(&runtime), "cudaRuntimeGetVersion");
-  std::string text = fmt::format("{}.{}", runtime / 1000, runtime % 1000 / 10);
+  const std::string text = version_of_cuda(runtime);
   if (const Devices found = devices(); found.count == 0) {
     return fmt::format("{}, no libraries loaded: {}", text, found.no_device_reason);
   }
-  const auto add = [&](const char* name, const auto& version) {
-    try {
-      text += fmt::format(", {} {}", name, version_text(static_cast<std::size_t>(version())));
-    } catch (const Error&) {
-      text += fmt::format(", {} not found", name);
-    }
-  };
-  add("cuBLASLt", [] {
-    const REELMESH_LIBRARY_FUNCTION(cublas_lt(), cublasLtGetVersion);
-    return cublasLtGetVersion();
-  });
-  add("cuDNN", [] {
-    const REELMESH_LIBRARY_FUNCTION(cudnn(), cudnnGetVersion);
-    return cudnnGetVersion();
-  });
-  add("NCCL", [] {
-    const REELMESH_LIBRARY_FUNCTION(nccl(), ncclGetVersion);
-    int version = 0;
-    ncclGetVersion(&version);
-    return version;
-  });
-  return text;
+  return fmt::format("{}, cuBLASLt {}, cuDNN {}, NCCL {}", text, cublas_lt_version(),
+                     cudnn_version(), nccl_version());
+}
+
+std::vector<Fact> facts(Device device, bool sends_by_nccl) {
+  int driver = 0;
+  check(cudaDriverGetVersion(&driver), "cudaDriverGetVersion");
+  const int capability = compute_capability(device);
+  std::vector<Fact> all{
+      {"GPU", name(device)},
+      {"compute capability", fmt::format("{}.{}", capability / 10, capability % 10)},
+      {"multiprocessors", std::to_string(attribute(cudaDevAttrMultiProcessorCount, device.cuda))},
+      {"CUDA of the driver", version_of_cuda(driver)},
+      {"cuBLASLt", cublas_lt_version()},
+      {"cuDNN", cudnn_version()}};
+  if (sends_by_nccl) all.emplace_back(nccl_name, nccl_version());
+  return all;
 }
 
 cudaStream_t stream(Device device) { return context(device).stream.get(); }

@@ -7,6 +7,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "tensor/device.hpp"
 #include "tensor/dtype.hpp"
@@ -22,10 +23,16 @@ Devices devices();
 /// Why cuBLASLt or cuDNN cannot be loaded; empty if both can. Loads them.
 std::string why_no_libraries();
 
-std::string name(Device device);            ///< as name_of()
-std::string bus(Device device);             ///< as pci_bus()
-int multiprocessors(Device device);         ///< as reelmesh::multiprocessors()
-std::string versions();                     ///< as cuda_versions()
+std::string name(Device device);                             ///< as name_of()
+std::string bus(Device device);                              ///< as pci_bus()
+std::string versions();                                      ///< as cuda_versions()
+std::vector<Fact> facts(Device device, bool sends_by_nccl);  ///< as facts_of()
+void require_kernels(Device device);                         ///< as reelmesh::require_kernels
+int multiprocessors(Device device);  ///< as reelmesh::multiprocessors()
+/// For which GPUs the kernels of this build are: "compute capability 8.0, 9.0 by CUDA 13.0, …".
+std::string compiled_for();
+/// "13.0" for 13000, as CUDA numbers its versions.
+std::string version_of_cuda(int number);
 DeviceMemory memory(Device device);         ///< as device_memory()
 std::int64_t unused_memory(Device device);  ///< as unused_device_memory()
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """No kernel spills registers or has arrays in local memory, by ptxas's reports in the build folder
-(lib/ptxas.sh). Usage: spills_test.py BUILD_FOLDER"""
+(lib/ptxas.sh), for these GPUs: 80 for 8.0. Usage: spills_test.py BUILD_FOLDER ARCHITECTURE..."""
 import pathlib
 import re
 import subprocess
@@ -27,16 +27,27 @@ def plain(name):
         return name
 
 
+def kernels_of(folder, pattern):
+    """Those of all objects, each of which must have a report."""
+    kernels = []
+    for path in sorted(folder.glob(pattern)):
+        report = path.with_name(path.name + ".ptxas")
+        if not report.exists():
+            sys.exit(f"no report of ptxas for {path}")
+        kernels += kernels_in(report.read_text())
+    return kernels
+
+
 def main():
-    folder = pathlib.Path(sys.argv[1])
-    objects = list(folder.glob("CMakeFiles/*.dir/lib/*/cuda/*.cu.o"))
-    reports = {path: path.with_name(path.name + ".ptxas") for path in objects}
-    missing = [path.name for path, report in reports.items() if not report.exists()]
-    if not objects or missing:
-        sys.exit(f"no report of ptxas for {', '.join(missing) or 'any kernel'} in {folder}")
-    kernels = [kernel for report in reports.values() for kernel in kernels_in(report.read_text())]
-    if not kernels:
-        sys.exit(f"no kernel in the {len(reports)} reports of {folder}")
+    folder, architectures = pathlib.Path(sys.argv[1]), [f"sm_{word}" for word in sys.argv[2:]]
+    kernels = kernels_of(folder, "CMakeFiles/*.dir/lib/*/cuda/*.cu.o")
+    for architecture in architectures:  # those that only the test compiles
+        if not any(kernel[1] == architecture for kernel in kernels):
+            kernels += kernels_of(folder, "tests/ops/cuda/CMakeFiles/"
+                                          f"kernels_{architecture[3:]}.dir/**/*.cu.o")
+    counts = {name: sum(kernel[1] == name for kernel in kernels) for name in architectures}
+    if not kernels or len(set(counts.values())) != 1:
+        sys.exit(f"kernels in the reports of {folder}: {counts}, expected as many for each")
     spilling = [kernel for kernel in kernels if any(kernel[2:5])]
     for name, architecture, stack, stores, loads, registers in spilling:
         print(f"{plain(name)} for {architecture}: {stack} bytes of stack, {stores} bytes of spill "
