@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 #include <poll.h>
 #include <sys/eventfd.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -19,14 +18,6 @@ namespace {
 constexpr double connect_seconds = 2;  // for each address of rank 0
 constexpr std::size_t max_unidentified = 4096;
 
-// One connection per rank.
-void raise_limit_of_files() {
-  rlimit files = {};
-  if (::getrlimit(RLIMIT_NOFILE, &files) != 0) return;
-  files.rlim_cur = files.rlim_max;
-  ::setrlimit(RLIMIT_NOFILE, &files);
-}
-
 int milliseconds(double seconds) { return static_cast<int>(1e3 * std::max(seconds, 0.0)); }
 
 }  // namespace
@@ -39,7 +30,6 @@ Connections::Connections(int rank, int size)
 
 // "port token host address address ..."
 std::string Connections::listen() {
-  raise_limit_of_files();
   std::random_device random;
   token_ = (std::uint64_t{random()} << 32) | random();
   listener_ = listen_anywhere();

@@ -1,5 +1,7 @@
 #include "comm/group.hpp"
 
+#include <sys/resource.h>
+
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
@@ -97,6 +99,14 @@ std::vector<Message> with_elements(std::span<const Message> messages,
 }  // namespace
 
 Environment::Environment() {
+  // Files and sockets of NCCL's connections, and on rank 0 of heartbeats. Not more than this
+  // number: programs that are started may close all up to the limit.
+  constexpr rlim_t most = 1 << 20;
+  rlimit files = {};
+  if (::getrlimit(RLIMIT_NOFILE, &files) == 0 && files.rlim_cur < most) {
+    files.rlim_cur = std::min(files.rlim_max, most);
+    ::setrlimit(RLIMIT_NOFILE, &files);
+  }
   // Without mpirun, Open MPI would start a daemon for this process, which takes a quarter of a
   // second, and may survive it and keep its standard output open. Without the daemon, all such
   // processes of a user would share one folder for temporary files, and each removes it at its end,

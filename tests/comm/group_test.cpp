@@ -2,7 +2,9 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
+#include <algorithm>
 #include <chrono>
 #include <thread>
 
@@ -38,6 +40,19 @@ TEST(Group, ReordersRanks) {
   EXPECT_EQ(group.rank(), world.size() - 1 - world.rank());
   EXPECT_EQ(group.broadcast(std::to_string(world.rank()), 0), std::to_string(world.size() - 1));
   EXPECT_THROW(world.in_order({}), Error);
+}
+
+TEST(Group, HasOneIndependentGroup) {
+  const comm::Group group = test::world().split(0), copy = group;
+  EXPECT_NE(group.independent().handle(), group.handle());
+  EXPECT_EQ(group.independent().handle(), copy.independent().handle());
+  EXPECT_NE(group.independent().handle(), test::world().split(0).independent().handle());
+}
+
+TEST(Environment, RaisesTheNumberOfOpenFiles) {
+  rlimit files = {};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &files), 0);
+  EXPECT_GE(files.rlim_cur, std::min<rlim_t>(files.rlim_max, 1 << 20));
 }
 
 TEST(Group, SumsIntegersInPlace) {

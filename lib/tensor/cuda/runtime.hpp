@@ -28,7 +28,7 @@ std::string bus(Device device);                              ///< as pci_bus()
 std::string versions();                                      ///< as cuda_versions()
 std::vector<Fact> facts(Device device, bool sends_by_nccl);  ///< as facts_of()
 void require_kernels(Device device);                         ///< as reelmesh::require_kernels
-int multiprocessors(Device device);  ///< as reelmesh::multiprocessors()
+int multiprocessors(Device device);                          ///< as reelmesh::multiprocessors()
 /// For which GPUs the kernels of this build are: "compute capability 8.0, 9.0 by CUDA 13.0, …".
 std::string compiled_for();
 /// "13.0" for 13000, as CUDA numbers its versions.
