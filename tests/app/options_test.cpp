@@ -203,10 +203,10 @@ TEST_F(Options, EachChoiceIsItsOwn) {
 TEST_F(Options, ListsThoseInEffectInTheOrderOfTheHelp) {
   const Job job = parse_more({"--sample.steps", "7", "--prompt.text", "dog"});
   const std::vector<std::pair<std::string, std::string>> beginning{
-      {"model.path", "m"},    {"model.lora-strict", "no"},       {"prompt.text", "cat"},
-      {"prompt.text", "dog"}, {"prompt.clean", "yes"},           {"sample.steps", "7"},
-      {"sample.seed", "42"},  {"sample.dynamic-guidance", "no"}, {"sample.batch", "1"},
-      {"output.path", "o"}};
+      {"model.path", "m"},    {"model.lora-strict", "no"}, {"model.copy-to", "none"},
+      {"prompt.text", "cat"}, {"prompt.text", "dog"},      {"prompt.clean", "yes"},
+      {"sample.steps", "7"},  {"sample.seed", "42"},       {"sample.dynamic-guidance", "no"},
+      {"sample.batch", "1"},  {"output.path", "o"}};
   ASSERT_GE(job.options.size(), beginning.size());
   EXPECT_TRUE(std::equal(beginning.begin(), beginning.end(), job.options.begin()));
   EXPECT_EQ(job.options.back(), std::make_pair(std::string("trace.level"), std::string("stages")));
