@@ -6,9 +6,9 @@
 #include <span>
 
 #include "base/number.hpp"
-#include "comm/connection_memory.hpp"
 #include "plan/queues.hpp"
 #include "plan/step_time.hpp"
+#include "tensor/connection_memory.hpp"
 
 namespace reelmesh {
 namespace {
@@ -54,7 +54,7 @@ void add_connections(MemoryPlan& memory, const Plan& plan) {
     // A ring of all is connected first.
     peers = std::clamp<std::int64_t>(peers, std::min<std::int64_t>(2, others), others);
     const std::int64_t near = std::min<std::int64_t>(peers, on_node - 1);
-    return comm::connection_bytes(near, peers - near, background);
+    return connection_bytes(near, peers - near, background);
   };
   // Stages on the same ranks share a communicator.
   std::vector<RankRange> ranges{plan.roles.text};

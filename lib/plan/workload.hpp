@@ -17,10 +17,10 @@ struct StageMemory {
   std::int64_t weights = 0;
   std::int64_t working = 0;     ///< peak beside the weights, with holes between blocks
   std::int64_t per_thread = 0;  ///< buffers that each thread keeps from the stage's start on
-  std::int64_t peers = 0;       ///< ranks with which it exchanges tensors on devices
   /// Of a rank with a GPU, whose memory the others are: peak on the host, without weights that
   /// ranks share there.
   std::int64_t host = 0;
+  std::int64_t peers = 0;  ///< ranks with which it exchanges tensors on devices
   std::int64_t total() const { return weights + working; }
   bool used() const { return weights + working > 0; }
 };

@@ -182,8 +182,8 @@ TEST(Options, AreClassified) {
     const std::string section = name.substr(0, name.find('.'));
     EXPECT_TRUE(
         (Names{"output", "restart", "parallel", "device", "trace"}).contains(section) ||
-        (Names{"model.lora-strict", "sample.batch", "data.strict", "data.cache", "data.validation",
-               "train.save-every", "train.validate-every", "train.sample-every",
+        (Names{"model.lora-strict", "model.copy-to", "sample.batch", "data.strict", "data.cache",
+               "data.validation", "train.save-every", "train.validate-every", "train.sample-every",
                "train.sample-prompts", "train.sample-steps", "train.sample-guidance"})
             .contains(name))
         << name;

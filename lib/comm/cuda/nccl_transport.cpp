@@ -13,11 +13,11 @@
 #include <set>
 #include <thread>
 
-#include "comm/connection_memory.hpp"
 #include "comm/cuda/device_transport.hpp"
 #include "comm/cuda/pinned.hpp"
 #include "comm/group_values.hpp"
 #include "comm/trace_channel.hpp"
+#include "tensor/connection_memory.hpp"
 #include "tensor/cuda/libraries.hpp"
 #include "tensor/cuda/runtime.hpp"
 

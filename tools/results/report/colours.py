@@ -11,6 +11,7 @@ NAMES = {"encode": "#8a63c9", "encode_image": "#6d4fb0", "encode_video": "#6d4fb
          "convolution": "#b0653a", "norm": "#9aa83a", "decode": "#23875e",
          "decode_batch": "#55b08a", "exchange": "#e08a1e", "handover": "#c9562f",
          "load": "#7d8ca0", "write": "#a3afbe", "hash": "#5d6b7e", "check_inputs": "#7f6a3a",
+         "copy_weights": "#46566b",
          "measure": "#b84a4a", "save": "#c78f3d", "encode_batch": "#c78f3d",
          "decode_frame": "#4c9a4c", "guidance": "#7f6a3a", "weights": "#6b7fd1"}
 # Purposes of memory, in the order in which they are stacked.

@@ -2,7 +2,7 @@
 // What NCCL's communicators take of a GPU's memory.
 #include <cstdint>
 
-namespace reelmesh::comm {
+namespace reelmesh {
 
 /// Channels of messages beside others, for weights: each is a block of threads, of which an H100
 /// runs 132 at a time. Given to NCCL as ncclConfig_t::maxCTAs.
@@ -18,4 +18,4 @@ constexpr std::int64_t connection_bytes(std::int64_t near, std::int64_t far, boo
   return communicator + (near * channels + far * 2) * channel;
 }
 
-}  // namespace reelmesh::comm
+}  // namespace reelmesh
