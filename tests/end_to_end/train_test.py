@@ -124,9 +124,10 @@ class Training(Interrupted):
             return 0
 
     def encoded(self, cache=None):
-        """Files of encoded videos."""
+        """Files of encoded videos, without those that a job still writes: those have the names
+        of the job, too, and are removed by the next one when it was killed before the rename."""
         found = sorted((cache or self.output / "cache").glob("[!.]*.h5"))
-        return [path for path in found if "latent_mean" in keys_of(path)]
+        return [path for path in found if "." not in path.stem and "latent_mean" in keys_of(path)]
 
     def sample(self, number, name="latent_mean", group="samples"):
         """An array of a sample, by way of job.h5."""
