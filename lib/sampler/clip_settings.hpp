@@ -174,13 +174,46 @@ constexpr const ClipSetting<Value>& setting_description(std::optional<Value> Cli
   return *found;
 }
 
-// A member that has no description changes the size.
-static_assert(std::apply(
-                  []<class... Value>(const ClipSetting<Value>&...) {
-                    return (sizeof(std::optional<Value>) + ...);
-                  },
-                  clip_settings) == sizeof(ClipSettings),
+namespace detail {
+
+// Stands for a value of any member.
+struct AnyOptional {
+  template <class Value>
+  operator std::optional<Value>() const;
+};
+
+// How many values the braces of ClipSettings take.
+template <class... Values>
+constexpr std::size_t clip_setting_members() {
+  if constexpr (requires { ClipSettings{Values{}..., AnyOptional{}}; }) {
+    return clip_setting_members<Values..., AnyOptional>();
+  } else {
+    return sizeof...(Values);
+  }
+}
+
+// The member of how many descriptions this is.
+template <class Value>
+constexpr int descriptions_of(std::optional<Value> ClipSettings::*value) {
+  int count = 0;
+  for_each_clip_setting([&](const auto& setting) {
+    if constexpr (std::is_same_v<decltype(setting), const ClipSetting<Value>&>) {
+      count += setting.value == value ? 1 : 0;
+    }
+  });
+  return count;
+}
+
+}  // namespace detail
+
+static_assert(detail::clip_setting_members() == std::tuple_size_v<decltype(clip_settings)>,
               "a setting of a clip is not described in clip_settings");
+static_assert(std::apply(
+                  [](const auto&... setting) {
+                    return ((detail::descriptions_of(setting.value) == 1) && ...);
+                  },
+                  clip_settings),
+              "a setting of a clip is described twice in clip_settings");
 
 /// Each setting from `first`, or from `second` where that has none.
 inline ClipSettings completed(ClipSettings first, const ClipSettings& second) {
