@@ -36,17 +36,22 @@ dnnl::convolution_forward::primitive_desc describe_convolution(const Extents& e,
   const SingleThreadScope one;
   using Tag = dnnl::memory::format_tag;
   const auto type = onednn_type(compute);
-  return {
-      {dnnl::prop_kind::forward_inference,
-       dnnl::algorithm::convolution_direct,
-       {{1, e.in, e.frames, window.reach(tile_rows), window.reach(tile_columns)}, type, Tag::ndhwc},
-       {e.weights(), type, Tag::any},
-       {{1, e.out, 1, tile_rows, tile_columns}, dnnl::memory::data_type::f32, Tag::ndhwc},
-       {1, window.stride, window.stride},
-       {0, 0, 0},
-       {0, 0, 0}},
-      user_scratchpad(),
-      engine()};
+  constexpr auto kind = dnnl::prop_kind::forward_inference;
+  constexpr auto algorithm = dnnl::algorithm::convolution_direct;
+  const dnnl::memory::desc src(
+      {1, e.in, e.frames, window.reach(tile_rows), window.reach(tile_columns)}, type, Tag::ndhwc);
+  const dnnl::memory::desc weights(e.weights(), type, Tag::any);
+  const dnnl::memory::desc dst({1, e.out, 1, tile_rows, tile_columns}, dnnl::memory::data_type::f32,
+                               Tag::ndhwc);
+  const dnnl::memory::dims strides{1, window.stride, window.stride}, no_padding{0, 0, 0};
+#if DNNL_VERSION_MAJOR >= 3
+  return {engine(), kind,    algorithm,  src,        weights,
+          dst,      strides, no_padding, no_padding, user_scratchpad()};
+#else
+  return {{kind, algorithm, src, weights, dst, strides, no_padding, no_padding},
+          user_scratchpad(),
+          engine()};
+#endif
 }
 
 }  // namespace

@@ -199,11 +199,9 @@ dnnl::matmul::primitive_desc describe_product(std::int64_t m, std::int64_t n, st
     after.append_sum();
     attributes.set_post_ops(after);
   }
-  return {{{{m, k}, type, Tag::ab},
-           {{k, n}, type, form.dense_weights ? Tag::ab : Tag::any},
-           {{m, n}, dnnl::memory::data_type::f32, Tag::ab}},
-          attributes,
-          engine()};
+  return matmul_description({{m, k}, type, Tag::ab},
+                            {{k, n}, type, form.dense_weights ? Tag::ab : Tag::any},
+                            {{m, n}, dnnl::memory::data_type::f32, Tag::ab}, attributes);
 }
 
 std::int64_t round_up(std::int64_t n, std::int64_t multiple) {

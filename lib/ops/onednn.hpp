@@ -51,6 +51,18 @@ class SingleThreadScope {
 
 dnnl::primitive_attr user_scratchpad();
 
+/// A matrix product. oneDNN 2 describes the operation first; 3 does not.
+inline dnnl::matmul::primitive_desc matmul_description(const dnnl::memory::desc& src,
+                                                       const dnnl::memory::desc& weights,
+                                                       const dnnl::memory::desc& dst,
+                                                       const dnnl::primitive_attr& attributes) {
+#if DNNL_VERSION_MAJOR >= 3
+  return {engine(), src, weights, dst, attributes};
+#else
+  return {{src, weights, dst}, attributes, engine()};
+#endif
+}
+
 /// Thread-local buffer of at least `bytes`, aligned to 64 bytes and reused by later calls with the
 /// same slot. Buffers in use at the same time need different slots (0 … 6).
 void* thread_scratch(std::size_t slot, std::size_t bytes);

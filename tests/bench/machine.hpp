@@ -39,8 +39,8 @@ inline double product_rate(DType dtype) {
   constexpr std::int64_t n = 2048;
   using Tag = dnnl::memory::format_tag;
   const auto type = ops::onednn_type(ops::compute_dtype(dtype));
-  const dnnl::matmul::primitive_desc description(
-      {{{n, n}, type, Tag::ab}, {{n, n}, type, Tag::any}, {{n, n}, type, Tag::ab}}, ops::engine());
+  const dnnl::matmul::primitive_desc description = ops::matmul_description(
+      {{n, n}, type, Tag::ab}, {{n, n}, type, Tag::any}, {{n, n}, type, Tag::ab}, {});
   const dnnl::memory a(description.src_desc(), ops::engine());
   const dnnl::memory b(description.weights_desc(), ops::engine());
   const dnnl::memory c(description.dst_desc(), ops::engine());
