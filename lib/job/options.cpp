@@ -232,6 +232,16 @@ std::vector<Option> model_options() {
        [](Draft& d, Text text, Where option) {
          d.job.model.strict_loras = parse_switch(text, option);
        }},
+      {"model.unread", "refuse|allow",
+       "a checkpoint with tensors inside its blocks that no part of the model reads, such as a "
+       "further projection of each block: its clips would not be those of the checkpoint. allow: "
+       "a warning names them",
+       "refuse", Effect::no_bits,
+       [](Draft& d, Text text, Where option) {
+         require(text == "refuse" || text == "allow", Status::usage,
+                 "{}: found '{}', expected refuse or allow", option, text);
+         d.job.model.allow_unread = text == "allow";
+       }},
       {"model.copy-to", "DIR",
        "copy the weights to this folder of each host at the start, and read them there: /dev/shm, "
        "or "

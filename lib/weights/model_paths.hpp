@@ -33,6 +33,7 @@ struct ModelPaths {
   std::string variant;          ///< of the weight files, as Checkpoint::open; empty: none
   std::vector<LoraFile> loras;  ///< of the transformer; their changes add up
   bool strict_loras = false;    ///< those with modules that are not used are refused
+  bool allow_unread = false;    ///< tensors within blocks that nothing reads are no error
   /// For a plan: parts may have no weight files, and there may be no tokenizer.
   bool without_weights = false;
 

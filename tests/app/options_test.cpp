@@ -203,10 +203,12 @@ TEST_F(Options, EachChoiceIsItsOwn) {
 TEST_F(Options, ListsThoseInEffectInTheOrderOfTheHelp) {
   const Job job = parse_more({"--sample.steps", "7", "--prompt.text", "dog"});
   const std::vector<std::pair<std::string, std::string>> beginning{
-      {"model.path", "m"},    {"model.lora-strict", "no"}, {"model.copy-to", "none"},
-      {"prompt.text", "cat"}, {"prompt.text", "dog"},      {"prompt.clean", "yes"},
-      {"sample.steps", "7"},  {"sample.seed", "42"},       {"sample.dynamic-guidance", "no"},
-      {"sample.batch", "1"},  {"output.path", "o"}};
+      {"model.path", "m"},        {"model.lora-strict", "no"},
+      {"model.unread", "refuse"}, {"model.copy-to", "none"},
+      {"prompt.text", "cat"},     {"prompt.text", "dog"},
+      {"prompt.clean", "yes"},    {"sample.steps", "7"},
+      {"sample.seed", "42"},      {"sample.dynamic-guidance", "no"},
+      {"sample.batch", "1"},      {"output.path", "o"}};
   ASSERT_GE(job.options.size(), beginning.size());
   EXPECT_TRUE(std::equal(beginning.begin(), beginning.end(), job.options.begin()));
   EXPECT_EQ(job.options.back(), std::make_pair(std::string("trace.level"), std::string("stages")));
@@ -598,6 +600,9 @@ TEST_F(Options, LorasHaveScalesAndAddUp) {
   EXPECT_TRUE(parse_more({"--model.lora", "a", "--model.lora", "none"}).model.loras.empty());
   EXPECT_FALSE(parse_more({}).model.strict_loras);
   EXPECT_TRUE(parse_more({"--model.lora-strict", "yes"}).model.strict_loras);
+  EXPECT_FALSE(parse_more({}).model.allow_unread);
+  EXPECT_TRUE(parse_more({"--model.unread", "allow"}).model.allow_unread);
+  EXPECT_THAT(error_of_more({"--model.unread", "yes"}), HasSubstr("expected refuse or allow"));
   for (const char* text : {"a.safetensors:", "a.safetensors:x", "a.safetensors:inf", "a:1001"}) {
     EXPECT_THAT(error_of_more({"--model.lora", text}), HasSubstr("64: --model.lora: found '"))
         << text;

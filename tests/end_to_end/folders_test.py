@@ -91,7 +91,9 @@ class Folders(Scratch):
                             "data_offsets": [size + 8 * i, size + 8 * i + 8]}
         write_header(file, header, data + bytes(8 * len(names)))
         change(self.model / "vae" / "config.json", quantization_config={"bits": 8})
-        self.latents()
+        self.check_refused(65, f"{self.model}/transformer: found 2 tensors inside its blocks",
+                           "transformer_blocks.*.attn1.more.weight (2)", "model.unread = allow")
+        self.latents(model__unread="allow")
         warnings = self.outcome.lines(WARNING)
         self.assertEqual(len(warnings), 2, self.outcome)
         self.assertIn(f"{self.model}/transformer: 3 tensors are not read: scale_table, "

@@ -1,5 +1,7 @@
 #include "models/checkpoints/survey.hpp"
 
+#include <algorithm>
+#include <cctype>
 #include <set>
 
 #include "weights/names.hpp"
@@ -18,14 +20,41 @@ void count(PartSurvey& out, const TensorInfos& tensors) {
   out.files = files.size();
 }
 
-// Tensors of intact models that are not read: tables of positions, which are computed (Open-Sora),
-// and the decoder of a whole T5.
+// Tensors of intact models that are not read: tables of positions, which are computed (Open-Sora;
+// those that old versions of transformers saved), and the decoder of a whole T5.
 bool is_known_unread(ModelPart part, const std::string& name) {
+  if (name.ends_with(".position_ids") || name.ends_with(".inv_freq")) return true;
   if (part == ModelPart::text_encoder) {
     return name.starts_with("decoder.") || name.starts_with("lm_head.");
   }
   return part == ModelPart::transformer &&
          (name == "pos_embed" || name == "pos_embed_temporal" || name == "rope.freqs");
+}
+
+// "transformer_blocks." of transformer_blocks.0.norm1.weight; empty if the name has no number.
+std::string_view list_of_blocks(std::string_view name) {
+  for (std::size_t begin = 0; begin < name.size();) {
+    const std::size_t end = std::min(name.find('.', begin), name.size());
+    const std::string_view word = name.substr(begin, end - begin);
+    if (!word.empty() && std::ranges::all_of(word, [](unsigned char c) { return std::isdigit(c); }))
+      return name.substr(0, begin);
+    begin = end + 1;
+  }
+  return {};
+}
+
+// Those within blocks that the model has, or of further ones of them: the blocks of this checkpoint
+// compute something else.
+std::vector<std::string> within_blocks(const std::vector<std::string>& unread,
+                                       const ExpectedShapes& expected) {
+  std::set<std::string_view> lists;
+  for (const auto& [name, shape] : expected) lists.insert(list_of_blocks(name));
+  lists.erase({});
+  std::vector<std::string> found;
+  std::ranges::copy_if(unread, std::back_inserter(found), [&](const std::string& name) {
+    return lists.contains(list_of_blocks(name));
+  });
+  return found;
 }
 
 void add_unused_contents(std::vector<std::string>& found, const ModelPaths& paths, ModelPart part) {
@@ -37,8 +66,15 @@ void add_unused_contents(std::vector<std::string>& found, const ModelPaths& path
   }
   if (!paths.has_weights(part)) return;
   const Checkpoint checkpoint = paths.open(part);
-  std::vector<std::string> unread = checkpoint.compare(expected_tensors(part, config)).unexpected;
+  const ExpectedShapes expected = expected_tensors(part, config);
+  std::vector<std::string> unread = checkpoint.compare(expected).unexpected;
   std::erase_if(unread, [&](const std::string& name) { return is_known_unread(part, name); });
+  const std::vector<std::string> within = within_blocks(unread, expected);
+  require(paths.allow_unread || within.empty(), Status::data,
+          "{}: found {} tensor{} inside its blocks that {} does not have, expected none, as the "
+          "clips would not be those of this checkpoint (model.unread = allow makes them): {}",
+          paths.folder(part).string(), within.size(), within.size() == 1 ? "" : "s",
+          model_class(part, config), grouped(within));
   if (!unread.empty()) {
     found.push_back(fmt::format("{}: {} tensor{} not read: {}", paths.folder(part).string(),
                                 unread.size(), unread.size() == 1 ? " is" : "s are",

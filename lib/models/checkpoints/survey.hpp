@@ -49,8 +49,9 @@ struct PartSurvey {
 PartSurvey survey(ModelPart part, const std::filesystem::path& folder, bool from_image = false);
 
 /// What of the folders of the parts has no effect, for warnings: tensors that nothing reads, by
-/// groups, and keys of config.json that ask for something that is not done. Errors as
-/// Checkpoint::open, Config::read and model_class.
+/// groups, and keys of config.json that ask for something that is not done. Error(data) for unread
+/// tensors inside the blocks of a part unless paths.allow_unread; others as Checkpoint::open,
+/// Config::read and model_class.
 std::vector<std::string> unused_contents_of(const ModelPaths& paths);
 
 }  // namespace reelmesh
