@@ -14,6 +14,7 @@
 #include "failure.hpp"
 #include "job/host_memory.hpp"
 #include "job/same_job.hpp"
+#include "job/shared_requests.hpp"
 #include "program.hpp"
 
 namespace reelmesh::app {
@@ -32,7 +33,7 @@ std::optional<double> time_limit(const Job& job) {
 }
 
 // MPI_Init to MPI_Finalize. watchdog, complete: set here; they outlive MPI.
-Status run_on_all(const Job& job, const DoJob& work, std::unique_ptr<comm::Watchdog>& watchdog,
+Status run_on_all(Job& job, const DoJob& work, std::unique_ptr<comm::Watchdog>& watchdog,
                   std::optional<stop::UnsavedWork>& complete) {
   const comm::Environment mpi;
   const comm::Group world = comm::Group::world();
@@ -41,6 +42,7 @@ Status run_on_all(const Job& job, const DoJob& work, std::unique_ptr<comm::Watch
       world, comm::WatchdogSettings{.timeout = job.device_timeout});
   try {
     require_same_job_together(world, job, program_info().described());
+    if (!job.train) share_requests_together(world, job);
     const Status status = work(world, job, program_info(), watchdog.get());
     complete.emplace();  // a stop that comes now must not change the status
     return status;

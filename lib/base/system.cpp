@@ -1,13 +1,16 @@
 #include "base/system.hpp"
 
 #include <link.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <limits>
 #include <sstream>
 
 namespace reelmesh {
@@ -49,6 +52,21 @@ std::string processor_name() {
     if (line.starts_with("model name") && colon != std::string::npos) return line.substr(colon + 2);
   }
   return {};
+}
+
+std::int64_t max_open_files() {
+  rlimit files = {};
+  if (::getrlimit(RLIMIT_NOFILE, &files) != 0) return 0;
+  return static_cast<std::int64_t>(
+      std::min<rlim_t>(files.rlim_cur, std::numeric_limits<std::int32_t>::max()));
+}
+
+void raise_max_open_files() {
+  constexpr rlim_t most = 1 << 20;
+  rlimit files = {};
+  if (::getrlimit(RLIMIT_NOFILE, &files) != 0 || files.rlim_cur >= most) return;
+  files.rlim_cur = std::min(files.rlim_max, most);
+  ::setrlimit(RLIMIT_NOFILE, &files);
 }
 
 double process_age() {

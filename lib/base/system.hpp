@@ -1,4 +1,5 @@
 #pragma once
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -17,6 +18,12 @@ std::string processor_name();
 
 /// The version of NVIDIA's kernel driver, such as "550.54.15"; empty if none is loaded.
 std::string gpu_driver_version();
+
+/// How many files and sockets this process may have open.
+std::int64_t max_open_files();
+/// Raises that to what the system lets this user have, but to no more than 1,048,576: programs that
+/// this one starts may close all numbers up to the limit.
+void raise_max_open_files();
 
 /// Seconds since this process was started, to 0.01 s; 0 if Linux does not say.
 double process_age();

@@ -6,19 +6,26 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cstring>
 #include <random>
 #include <sstream>
+#include <thread>
 #include <utility>
 
+#include "base/error.hpp"
 #include "base/system.hpp"
 
 namespace reelmesh::comm {
 namespace {
 
-constexpr double connect_seconds = 2;  // for each address of rank 0
+constexpr double connect_seconds = 2;  // for each address of rank 0, at first
+constexpr double answer_seconds = 10;
+constexpr int ranks_of_turn = 128;
+constexpr std::chrono::milliseconds turn{10};
 constexpr std::size_t max_unidentified = 4096;
-
-int milliseconds(double seconds) { return static_cast<int>(1e3 * std::max(seconds, 0.0)); }
+constexpr int wake_key = -1, newcomers_key = -2;
 
 }  // namespace
 
@@ -26,14 +33,20 @@ Connections::Connections(int rank, int size)
     : rank_(rank),
       wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
       channels_(rank == 0 ? static_cast<std::size_t>(size) : 1),
-      was_connected_(channels_.size()) {}
+      was_connected_(channels_.size()) {
+  require(wake_ && readable_.add(wake_.get(), wake_key) &&
+              readable_.add(newcomers_.descriptor(), newcomers_key),
+          Status::unavailable, "eventfd or epoll_ctl: {}", std::strerror(errno));
+}
 
 // "port token host address address ..."
 std::string Connections::listen() {
+  max_connections_ =
+      static_cast<std::size_t>(std::max<std::int64_t>(max_open_files() - other_files, 0));
   std::random_device random;
   token_ = (std::uint64_t{random()} << 32) | random();
   listener_ = listen_anywhere();
-  if (!listener_) return {};
+  if (!listener_ || !newcomers_.add(listener_.get(), listener_.get())) return {};
   std::string announcement = fmt::format("{} {} {}", bound_port(listener_), token_, host_name());
   for (const std::string& address : own_addresses()) announcement += " " + address;
   return announcement;
@@ -47,15 +60,27 @@ std::optional<Beat> Connections::connect(const std::string& announcement, const 
   words >> port >> token_ >> host;
   for (std::string address; words >> address;) addresses.push_back(address);
   if (host == host_name()) std::ranges::reverse(addresses);  // loopback first
+  std::this_thread::sleep_for(rank_ / ranks_of_turn * turn);
+  for (const double seconds : {connect_seconds, 2 * connect_seconds}) {
+    const std::optional<Beat> answer = connect_once(addresses, port, first, seconds);
+    if (answer) return answer;
+  }
+  return std::nullopt;
+}
+
+std::optional<Beat> Connections::connect_once(const std::vector<std::string>& addresses,
+                                              std::uint16_t port, const Beat& first,
+                                              double seconds) {
   for (const std::string& address : addresses) {
-    channel(0) = Channel(connect_to(address, port, connect_seconds), sizeof(Beat));
+    channel(0) = Channel(connect_to(address, port, seconds), sizeof(Beat));
     if (!open(0)) continue;
     send(0, first);
     // Another program may listen at this address: rank 0 answers with the token.
     pollfd ready{channel(0).descriptor(), POLLIN, 0};
     Beat answer;
-    if (::poll(&ready, 1, milliseconds(connect_seconds)) == 1 && channel(0).receive(&answer) &&
-        answer.token == token_) {
+    if (::poll(&ready, 1, static_cast<int>(1e3 * answer_seconds)) == 1 &&
+        channel(0).receive(&answer) && answer.token == token_ &&
+        readable_.add(channel(0).descriptor(), 0)) {
       return answer;
     }
     channel(0).close();
@@ -70,26 +95,58 @@ bool Connections::identifies_rank(const Beat& first) const {
 }
 
 std::vector<Beat> Connections::accept() {
-  while (listener_) {
-    Socket socket = accept_one(listener_);
-    if (!socket) break;
-    if (unidentified_.size() < max_unidentified)
-      unidentified_.emplace_back(std::move(socket), sizeof(Beat));
-  }
   std::vector<Beat> accepted;
-  for (Channel& unidentified : unidentified_) {
-    Beat first;
-    if (!unidentified.receive(&first)) continue;
-    if (!identifies_rank(first)) {
-      unidentified.close();
-      continue;
+  while (true) {
+    const std::vector<int> descriptors = newcomers_.wait(0);
+    if (descriptors.empty()) return accepted;
+    for (const int descriptor : descriptors) {
+      if (descriptor == listener_.get()) {
+        accept_newcomers();
+      } else if (const std::optional<Beat> first = identify(descriptor)) {
+        accepted.push_back(*first);
+      }
     }
-    channel(first.rank) = std::move(unidentified);
-    was_connected_[static_cast<std::size_t>(first.rank)] = true;
-    accepted.push_back(first);
   }
-  std::erase_if(unidentified_, [](const Channel& channel) { return !channel.open(); });
-  return accepted;
+}
+
+void Connections::accept_newcomers() {
+  while (identified_ + unidentified_.size() < max_connections_) {
+    Socket socket = accept_one(listener_);
+    if (!socket) {
+      // Those that nobody can accept would be reported for ever.
+      if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) break;
+      return;
+    }
+    const int descriptor = socket.get();
+    if (unidentified_.size() < max_unidentified && newcomers_.add(descriptor, descriptor)) {
+      unidentified_.emplace(descriptor, Channel(std::move(socket), sizeof(Beat)));
+    }
+  }
+  stop_listening();
+}
+
+void Connections::stop_listening() {
+  newcomers_.remove(listener_.get());
+  listener_ = Socket();
+}
+
+// The first beat of a rank, which has a channel from then on.
+std::optional<Beat> Connections::identify(int descriptor) {
+  const auto found = unidentified_.find(descriptor);
+  if (found == unidentified_.end()) return std::nullopt;
+  Channel& newcomer = found->second;
+  Beat first;
+  const bool complete = newcomer.receive(&first);
+  if (!complete && newcomer.open()) return std::nullopt;
+  newcomers_.remove(descriptor);
+  const bool accepted = complete && identifies_rank(first) && readable_.add(descriptor, first.rank);
+  if (accepted) {
+    channel(first.rank) = std::move(newcomer);
+    was_connected_[static_cast<std::size_t>(first.rank)] = true;
+    ++identified_;
+  }
+  unidentified_.erase(found);
+  return accepted ? std::optional(first) : std::nullopt;
 }
 
 void Connections::send(int rank, Beat beat) {
@@ -99,35 +156,33 @@ void Connections::send(int rank, Beat beat) {
 }
 
 std::optional<Beat> Connections::receive(int rank) {
+  Channel& from = channel(rank);
+  if (!from.open()) return std::nullopt;
   Beat beat;
-  while (channel(rank).receive(&beat)) {
+  while (from.receive(&beat)) {
     if (beat.token == token_) return beat;
+  }
+  if (!from.open()) {
+    readable_.remove(from.descriptor());
+    from.close();
   }
   return std::nullopt;
 }
 
 Connections::Events Connections::wait(double seconds) {
-  // Ignores a listener that is not there.
-  std::vector<pollfd> awaited{{wake_.get(), POLLIN, 0}, {listener_.get(), POLLIN, 0}};
-  std::vector<int> ranks;
-  for (int rank = 0; rank < std::ssize(channels_); ++rank) {
-    if (!open(rank)) continue;
-    ranks.push_back(rank);
-    awaited.push_back({channel(rank).descriptor(), POLLIN, 0});
-  }
+  const std::vector<int> found = readable_.wait(seconds);
   Events events;
-  if (::poll(awaited.data(), awaited.size(), milliseconds(seconds)) <= 0) {
-    events.none = true;
-    return events;
-  }
-  events.woken = awaited[0].revents != 0;
-  events.connecting = awaited[1].revents != 0;
-  for (std::size_t i = 0; i < ranks.size(); ++i) {
-    if (awaited[2 + i].revents != 0) events.readable.push_back(ranks[i]);
-  }
-  if (events.woken) {
-    std::uint64_t count = 0;
-    (void)!::read(wake_.get(), &count, sizeof count);
+  events.none = found.empty();
+  for (const int key : found) {
+    if (key == wake_key) {
+      events.woken = true;
+      std::uint64_t count = 0;
+      (void)!::read(wake_.get(), &count, sizeof count);
+    } else if (key == newcomers_key) {
+      events.connecting = true;
+    } else {
+      events.readable.push_back(key);
+    }
   }
   return events;
 }

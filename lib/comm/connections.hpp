@@ -1,6 +1,7 @@
 #pragma once
 // The TCP connections of the heartbeats: between rank 0 and each other rank.
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -12,16 +13,23 @@ namespace reelmesh::comm {
 
 /// The connections of one rank: on rank 0 to the others, elsewhere to rank 0. All beats carry the
 /// job's random number, so that ranks of other jobs, and other programs, are told apart. Used by
-/// one thread, except wake(). Nothing blocks but connect() and wait().
+/// one thread, except wake(). Nothing blocks but connect() and wait(). What rank 0 does for a beat
+/// does not depend on the number of ranks.
 class Connections {
  public:
+  /// Files that rank 0 may open for other things: results, weights, MPI, NCCL.
+  static constexpr std::int64_t other_files = 256;
+
+  /// Error(unavailable) if the system refuses what it takes to wait.
   Connections(int rank, int size);
 
   /// On rank 0: listens on a free port of all addresses. → what other ranks need to connect; empty
-  /// if the system refuses.
+  /// if the system refuses. Connections leave other_files of the files that this process may have
+  /// open; ranks that come when no more are left cannot connect.
   std::string listen();
   /// Elsewhere: connects to the first address that answers, and sends it a beat. → its answer;
-  /// nullopt if none answers within 2 s each.
+  /// nullopt if none accepts it within 2 s each, nor within 4 s each after that, and answers within
+  /// 10 s. Ranks begin by turns, 128 each 10 ms, as older systems let no more wait to be accepted.
   std::optional<Beat> connect(const std::string& announcement, const Beat& first);
   /// On rank 0: the first beats of ranks that have connected since the last call.
   std::vector<Beat> accept();
@@ -30,11 +38,11 @@ class Connections {
   bool open(int rank) const { return channel(rank).open(); }
   /// Drops the beat if there is no connection, or if the other end has not received earlier ones.
   void send(int rank, Beat beat);
-  /// The next beat that has arrived. The connection may close in this call only.
+  /// The next beat that has arrived. open() changes to false in this call only.
   std::optional<Beat> receive(int rank);
 
   struct Events {
-    bool none = false;  ///< the time is over
+    bool none = false;  ///< nothing has happened in that time
     bool woken = false;
     bool connecting = false;    ///< accept() may find a rank
     std::vector<int> readable;  ///< ranks: receive() finds a beat, or that the connection closes
@@ -48,13 +56,22 @@ class Connections {
   const Channel& channel(int rank) const { return channels_.at(static_cast<std::size_t>(rank)); }
   Channel& channel(int rank) { return channels_.at(static_cast<std::size_t>(rank)); }
   bool identifies_rank(const Beat& first) const;
+  std::optional<Beat> connect_once(const std::vector<std::string>& addresses, std::uint16_t port,
+                                   const Beat& first, double seconds);
+  void accept_newcomers();
+  std::optional<Beat> identify(int descriptor);
+  void stop_listening();
 
   int rank_;
   std::uint64_t token_ = 0;  // the job's random number
   Socket listener_, wake_;
-  std::vector<Channel> unidentified_;  // connected, but not known to be a rank
-  std::vector<Channel> channels_;      // by rank; on other ranks only to rank 0
-  std::vector<bool> was_connected_;    // by rank
+  std::size_t max_connections_ = 0;
+  std::map<int, Channel> unidentified_;  // by descriptor: connected, but not known to be a rank
+  std::vector<Channel> channels_;        // by rank; on other ranks only to rank 0
+  std::vector<bool> was_connected_;      // by rank
+  std::size_t identified_ = 0;           // ranks that are, or were, connected
+  ReadableSet newcomers_;                // listener_ and unidentified_, by descriptor
+  ReadableSet readable_;                 // wake_, newcomers_, and channels_ by rank
 };
 
 }  // namespace reelmesh::comm

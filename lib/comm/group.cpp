@@ -1,7 +1,5 @@
 #include "comm/group.hpp"
 
-#include <sys/resource.h>
-
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
@@ -10,6 +8,7 @@
 #include <thread>
 #include <utility>
 
+#include "base/system.hpp"
 #include "base/trace.hpp"
 #include "comm/cuda/device_transport.hpp"
 #include "comm/requests.hpp"
@@ -99,14 +98,7 @@ std::vector<Message> with_elements(std::span<const Message> messages,
 }  // namespace
 
 Environment::Environment() {
-  // Files and sockets of NCCL's connections, and on rank 0 of heartbeats. Not more than this
-  // number: programs that are started may close all up to the limit.
-  constexpr rlim_t most = 1 << 20;
-  rlimit files = {};
-  if (::getrlimit(RLIMIT_NOFILE, &files) == 0 && files.rlim_cur < most) {
-    files.rlim_cur = std::min(files.rlim_max, most);
-    ::setrlimit(RLIMIT_NOFILE, &files);
-  }
+  raise_max_open_files();  // files and sockets of NCCL's connections, and on rank 0 of heartbeats
   // Without mpirun, Open MPI would start a daemon for this process, which takes a quarter of a
   // second, and may survive it and keep its standard output open. Without the daemon, all such
   // processes of a user would share one folder for temporary files, and each removes it at its end,

@@ -8,13 +8,13 @@
 
 #include "base/log.hpp"
 #include "base/stop.hpp"
+#include "base/system.hpp"
 #include "base/trace.hpp"
 
 namespace reelmesh::comm {
 namespace {
 
-// Seconds between two heartbeats; while this rank waits for the end of the others.
-constexpr double period = 0.25, period_of_end = 0.01;
+constexpr double period = 0.25;  // seconds between two heartbeats
 
 double now() { return 1e-9 * static_cast<double>(trace::now_ns()); }
 
@@ -31,9 +31,9 @@ Heartbeat::Heartbeat(const Group& world, const WatchdogSettings& settings, Heart
   bool unreached = false;
   if (rank_ == 0) {
     peers_[0].connected = true;
-    const std::string announcement = world.size() > 1 ? connections_.listen() : "";
+    if (world.size() > 1) announcement_ = connections_.listen();
     thread_ = std::thread([this] { run(); });  // before others wait for it to accept them
-    world.broadcast(announcement, 0);
+    world.broadcast(announcement_, 0);
   } else {
     const std::optional<Beat> answer = connections_.connect(world.broadcast({}, 0), own_beat());
     if (answer) peers_[0].connect(*answer, now());
@@ -42,8 +42,11 @@ Heartbeat::Heartbeat(const Group& world, const WatchdogSettings& settings, Heart
   }
   const auto unwatched = static_cast<int>(world.sum(unreached ? 1.0 : 0.0));
   if (unwatched > 0) {
-    log::warning("{} of {} ranks cannot reach rank 0 over TCP: it is not noticed if they hang",
-                 unwatched, world.size());
+    const std::int64_t files = max_open_files();
+    const bool few = files < world.size() + Connections::other_files;
+    log::warning("{} of {} ranks cannot reach rank 0 over TCP{}: it is not noticed if they hang",
+                 unwatched, world.size(),
+                 few ? fmt::format(", as it may have only {} files open (ulimit -n)", files) : "");
   }
   reaches_all_ = unwatched == 0;
 }
@@ -57,28 +60,25 @@ void Heartbeat::end() {
   thread_.join();
 }
 
-bool Heartbeat::others_have_left() const {
-  return all_have_left(std::span(peers_).subspan(rank_ == 0 ? 1 : 0));
-}
-
 // Ranks that end still watch each other, until rank 0 has heard from all that they end, and has
 // told them so. Rank 0 then waits until their processes have ended: one that is stopped before
 // would keep a launcher waiting for ever.
-bool Heartbeat::done() const {
-  if (!ending_ || !others_have_left()) return false;
-  return rank_ > 0 || std::ranges::none_of(peers_, &Peer::open);
+Heartbeat::End Heartbeat::end_reached() const {
+  if (!ending_) return End::none;
+  const bool left = all_have_left(std::span(peers_).subspan(rank_ == 0 ? 1 : 0));
+  if (rank_ > 0) return left ? End::done : End::announced;
+  if (!left) return End::wanted;
+  return std::ranges::any_of(peers_, &Peer::open) ? End::announced : End::done;
 }
 
 void Heartbeat::run() {
-  while (!done()) {
-    serve_until_next_round();
+  for (End told = End::none; told != End::done;) {
+    serve_until_next_round(told);
     extend_deadlines();
-    if (rank_ == 0) {
-      peers_[0].hear(own_beat(), now());
-      accept_ranks();
-    }
-    for (int rank = 0; rank < std::ssize(peers_); ++rank) receive(rank);
-    send_all(ending_ && (rank_ > 0 || others_have_left()) ? Beat::leaving : Beat::alive);
+    told = end_reached();
+    if (rank_ == 0) peers_[0].hear(own_beat(), now());
+    send_all(told >= End::announced ? Beat::leaving : Beat::alive);
+    if (told == End::done) return;
     if (rank_ == 0) {
       check_stop();
       hooks_.observed(peers_, now());
@@ -87,23 +87,22 @@ void Heartbeat::run() {
       check_first_rank();
     }
   }
-  send_all(Beat::leaving);
 }
 
-// Waits until the next round is due, and meanwhile exchanges tasks. A new connection begins a round
-// at once, as a rank waits for it; so does end(), which waits for the last round.
-void Heartbeat::serve_until_next_round() {
-  const bool ended = ending_;
-  const double end = now() + (ended ? period_of_end : period);
-  while (true) {
-    const Connections::Events events = connections_.wait(end - now());
-    if (events.none) return;
+// Until the next round is due: receives beats and exchanges tasks. The round begins at once if the
+// end has come closer than what the last one told others. Only what ranks do at their end takes a
+// time here that depends on their number.
+void Heartbeat::serve_until_next_round(End told) {
+  const double due = now() + period;
+  bool ending = told != End::none;
+  while (now() < due) {
+    const Connections::Events events = connections_.wait(due - now());
     if (events.woken && rank_ > 0) send_all(Beat::alive);
-    if (events.connecting || ending_ != ended) return;
-    for (const int rank : events.readable) {
-      receive(rank);
-      if (!connections_.open(rank)) return;
-    }
+    if (events.connecting) answer_new_ranks();
+    bool ends = ending_ != ending;
+    ending = ending_;
+    for (const int rank : events.readable) ends |= receive(rank);
+    if (ends && end_reached() != told) return;
   }
 }
 
@@ -116,14 +115,17 @@ void Heartbeat::extend_deadlines() {
   last_round_ = now();
 }
 
-void Heartbeat::accept_ranks() {
+void Heartbeat::answer_new_ranks() {
   for (const Beat& first : connections_.accept()) {
     peers_[static_cast<std::size_t>(first.rank)].connect(first, now());
+    send(first.rank, own_beat());
   }
 }
 
-void Heartbeat::receive(int rank) {
+// Returns whether the rank has announced its end, or its connection has closed.
+bool Heartbeat::receive(int rank) {
   Peer& peer = peers_[static_cast<std::size_t>(rank)];
+  const bool had_left = peer.left, was_open = peer.open;
   while (const std::optional<Beat> beat = connections_.receive(rank)) {
     peer.hear(*beat, now());
     if (beat->stop_cause != stop::none) stop::request(beat->stop_cause);
@@ -131,6 +133,7 @@ void Heartbeat::receive(int rank) {
     if (hooks_.task_received(rank, beat->task)) send(rank, own_beat());
   }
   if (peer.open && !connections_.open(rank)) peer.disconnect(now());
+  return peer.left != had_left || peer.open != was_open;
 }
 
 void Heartbeat::send_all(Beat::Kind kind, Status status) {

@@ -3,6 +3,7 @@
 #include <atomic>
 #include <functional>
 #include <span>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -47,17 +48,25 @@ class Heartbeat {
   bool running() const { return thread_.joinable(); }
   /// Whether all ranks reach rank 0; the same on all ranks.
   bool reaches_all() const { return reaches_all_; }
+  /// What other ranks need to connect to rank 0, as they are told; on rank 0, for tests.
+  const std::string& announcement() const { return announcement_; }
   /// On other ranks than 0: sends a beat now. Any thread.
   void send_now() { connections_.wake(); }
 
  private:
-  bool others_have_left() const;
-  bool done() const;
+  /// How far the end of the job has come for this rank, in order.
+  enum class End {
+    none,
+    wanted,     ///< end() is called; on rank 0: others have not announced their ends
+    announced,  ///< this rank announces its end to the others
+    done
+  };
+  End end_reached() const;
   void run();
-  void serve_until_next_round();
+  void serve_until_next_round(End told);
   void extend_deadlines();
-  void accept_ranks();
-  void receive(int rank);
+  void answer_new_ranks();
+  bool receive(int rank);
   void send_all(Beat::Kind kind, Status status = Status::ok);
   void send(int rank, Beat beat);
   void check_ranks();
@@ -69,6 +78,7 @@ class Heartbeat {
   HeartbeatHooks hooks_;
   int rank_;
   Connections connections_;
+  std::string announcement_;
   std::vector<Peer> peers_;  // on rank 0: by rank, itself included; elsewhere: rank 0
   double last_round_ = 0;
   bool reaches_all_ = false;

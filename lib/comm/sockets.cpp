@@ -8,13 +8,17 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
+#include <sys/epoll.h>
 #include <sys/socket.h>
 
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <cmath>
 #include <cstring>
 #include <memory>
+
+#include "base/error.hpp"
 
 namespace reelmesh::comm {
 namespace {
@@ -103,6 +107,31 @@ Socket accept_one(const Socket& listener) {
   return socket;
 }
 
+ReadableSet::ReadableSet() : set_(::epoll_create1(EPOLL_CLOEXEC)) {
+  require(static_cast<bool>(set_), Status::unavailable, "epoll_create1: {}", std::strerror(errno));
+}
+
+bool ReadableSet::add(int descriptor, int key) {
+  epoll_event event = {};
+  event.events = EPOLLIN;
+  event.data.fd = key;
+  return ::epoll_ctl(set_.get(), EPOLL_CTL_ADD, descriptor, &event) == 0;
+}
+
+void ReadableSet::remove(int descriptor) {
+  ::epoll_ctl(set_.get(), EPOLL_CTL_DEL, descriptor, nullptr);
+}
+
+std::vector<int> ReadableSet::wait(double seconds) const {
+  std::array<epoll_event, 256> found{};
+  const int milliseconds = static_cast<int>(std::ceil(1e3 * std::max(seconds, 0.0)));
+  const int count =
+      ::epoll_wait(set_.get(), found.data(), static_cast<int>(found.size()), milliseconds);
+  std::vector<int> keys;
+  for (int i = 0; i < count; ++i) keys.push_back(found[static_cast<std::size_t>(i)].data.fd);
+  return keys;
+}
+
 // Returns whether everything was sent.
 bool Channel::flush() {
   while (!outgoing_.empty()) {
@@ -131,7 +160,7 @@ bool Channel::receive(void* message) {
     } else if (count < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) {
       return false;
     } else {
-      close();
+      ended_ = true;
     }
   }
   if (size_ == 0 || incoming_.size() < size_) return false;

@@ -10,12 +10,6 @@
 namespace reelmesh {
 namespace {
 
-// Of each text what the heap takes for it, if it does not stand in the object itself.
-std::int64_t heap_bytes(const std::string& text) {
-  constexpr std::size_t within = 15;
-  return text.capacity() <= within ? 0 : static_cast<std::int64_t>(text.capacity()) + 16;
-}
-
 StageTimes stage_times(const Job& job, const PlanMachine& machine, std::int64_t texts) {
   if (machine.times == nullptr) return {};
   const int most = ranks_of_fullest_node(machine);
@@ -58,7 +52,7 @@ std::vector<OfFormat> of_formats(const Job& job, const JobPlan& planned) {
             outline.index, shown(clip.format.size), numel(clip.latents), max_latents);
     if (!clip.input) continue;
     ClipInput input = *clip.input;
-    input.file = clip_input_file(job, job.clips[static_cast<std::size_t>(outline.index)]);
+    input.file = clip_input_file(job, job.request(static_cast<std::size_t>(outline.index)));
     const InputFacts& facts = planned.inputs.at(input.file.path);
     format.reading = std::max(format.reading, reading_bytes(input, facts, clip.format.size));
   }
@@ -93,17 +87,7 @@ std::vector<ClipFormat> clip_formats(const ClipKinds& kinds) {
 std::int64_t bytes_of_clips(const Job& job) {
   // Outline, batch with its state (clip_maker.hpp), schedule, row of the index.
   constexpr std::int64_t kept = 512;
-  std::int64_t bytes = 0;
-  for (const ClipRequest& request : job.clips) {
-    bytes += kept + std::int64_t{sizeof request};
-    for (const std::string* text :
-         {&request.prompt, &request.negative_prompt, &request.where, &request.image.native(),
-          &request.video.native(), &request.input_hash}) {
-      bytes += heap_bytes(*text);
-    }
-    bytes += static_cast<std::int64_t>(request.token_ids.capacity() * sizeof(std::int32_t));
-  }
-  return bytes;
+  return static_cast<std::int64_t>(job.clip_count()) * kept + job.request_bytes();
 }
 
 int ranks_of_fullest_node(const PlanMachine& machine) {

@@ -202,7 +202,7 @@ void Family::check_input(const Clip& clip) const {
 
 Clip Family::clip(const Job& job, int index, const Tokenizer& tokenizer,
                   const Inputs& inputs) const {
-  const ClipRequest& request = job.clips.at(static_cast<std::size_t>(index));
+  const ClipRequest request = job.request(static_cast<std::size_t>(index));
   Clip clip = requested_clip(job, request, index, defaults(), inputs);
   if (!job.train) check_input(clip);  // an image is the first frame of each video
   complete(clip, job, request, tokenizer);
@@ -245,9 +245,9 @@ ClipList Family::clips(const Job& job, const Tokenizer& tokenizer, const Inputs&
       rates(warn, "clips of another rate"), frames(warn, "numbers of frames that are rounded");
   std::map<std::int64_t, RoundedFrames> rounded;  // by the number asked for
   ClipList list;
-  list.clips.reserve(job.clips.size());
+  list.clips.reserve(job.clip_count());
   bool has_video = false;
-  for (int index = 0; index < static_cast<int>(job.clips.size()); ++index) {
+  for (int index = 0; index < static_cast<int>(job.clip_count()); ++index) {
     stop::leave_if_requested("the prompts are read");
     const Clip clip = this->clip(job, index, tokenizer, inputs);
     for (const std::string& warning : clip.warnings) cut.add(warning);
@@ -258,7 +258,7 @@ ClipList Family::clips(const Job& job, const Tokenizer& tokenizer, const Inputs&
     }
     const std::int64_t asked = clip.format.size.frames;
     if (!job.train && made_frames(asked) != asked) {
-      const ClipRequest& request = job.clips[static_cast<std::size_t>(index)];
+      const ClipRequest request = job.request(static_cast<std::size_t>(index));
       const std::string where = where_frames_are_given(job, request, clip);
       if (!where.empty()) {
         RoundedFrames& same = rounded.try_emplace(asked, RoundedFrames{where}).first->second;

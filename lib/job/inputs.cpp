@@ -21,8 +21,8 @@ namespace {
 std::vector<InputFile> distinct_files(const Job& job) {
   std::vector<InputFile> files;
   std::map<std::filesystem::path, InputKind> seen;
-  for (const ClipRequest& request : job.clips) {
-    InputFile file = clip_input_file(job, request);
+  for (std::size_t i = 0; i < job.clip_count(); ++i) {
+    InputFile file = clip_input_file(job, job.request(i));
     if (file.kind == InputKind::none) continue;
     const auto [known, is_new] = seen.emplace(file.path, file.kind);
     require(known->second == file.kind, Status::usage,
@@ -173,9 +173,10 @@ void require_inputs_kept(const Job& job, const OutputFolder& output) {
 }
 
 bool has_videos(const Job& job) {
-  return std::ranges::any_of(job.clips, [&](const ClipRequest& request) {
-    return clip_input_file(job, request).kind == InputKind::video;
-  });
+  for (std::size_t i = 0; i < job.clip_count(); ++i) {
+    if (clip_input_file(job, job.request(i)).kind == InputKind::video) return true;
+  }
+  return false;
 }
 
 Inputs probe_inputs(const Job& job) {
@@ -200,7 +201,8 @@ Inputs check_inputs(const comm::Group& world, const Job& job) {
   for (std::size_t i = 0; i < files.size(); ++i) {
     inputs[files[i].path] = all[i % ranks].at(i / ranks);
   }
-  for (const ClipRequest& request : job.clips) {
+  for (std::size_t i = 0; i < job.clip_count(); ++i) {
+    const ClipRequest request = job.request(i);
     const InputFile file = clip_input_file(job, request);
     if (file.kind == InputKind::none || request.input_hash.empty()) continue;
     const std::string& found = inputs.at(file.path).hash;

@@ -2,6 +2,7 @@
 // What the user asks for: input file, command line and prompts file merged.
 #include <cstdint>
 #include <filesystem>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -29,6 +30,8 @@ struct ClipRequest {
   std::filesystem::path video;  ///< clip to change; empty: Job::video
   std::string input_hash;       ///< that the bytes of image or video must have; empty: any
 };
+
+class SharedRequests;
 
 enum class IfExists { fail, resume, replace };
 
@@ -75,7 +78,10 @@ struct Job {
   std::vector<GivenPath> paths;  ///< of all options
   ModelPaths model;
   std::filesystem::path copies;    ///< folder of each host to which weights are copied; empty: none
-  std::vector<ClipRequest> clips;  ///< to make; of a training: those of train.sample-prompts
+  /// To make; of a training: those of train.sample-prompts. Empty if ranks share them: to read
+  /// them, use clip_count() and request().
+  std::vector<ClipRequest> clips;
+  std::shared_ptr<const SharedRequests> shared_clips;  ///< instead of `clips`; null: not shared
   /// Files that clips begin from, unless their requests give others; empty: none. A video is a file
   /// of ffmpeg's formats, or a clip of an earlier job: OUT/clips/000003.h5 or OUT/job.h5:3.
   std::filesystem::path image, video;
@@ -121,6 +127,11 @@ struct Job {
 
   /// All options in effect as "section.key", "value", in the order of --help; written to job.h5.
   std::vector<std::pair<std::string, std::string>> options;
+
+  std::size_t clip_count() const;
+  ClipRequest request(std::size_t clip) const;
+  /// Host memory that the requests take in a rank, if it does not share them.
+  std::int64_t request_bytes() const;
 };
 
 }  // namespace reelmesh

@@ -159,7 +159,7 @@ void set_requests(std::vector<JobClip>& records, const Job& job, const JobPlan& 
   }
   for (const ClipOutline& outline : planned.clips) {
     const auto i = static_cast<std::size_t>(outline.index);
-    const ClipRequest& request = job.clips.at(i);
+    const ClipRequest request = job.request(i);
     const Clip clip = requested_clip(job, request, outline.index, defaults, planned.inputs);
     JobClip& record = records.at(i);
     record.request = request_line(resolved(request, job, clip));

@@ -202,6 +202,18 @@ std::string request_line(const ClipRequest& request) {
   return line.dump();
 }
 
+std::int64_t request_bytes(const ClipRequest& request) {
+  std::int64_t bytes = sizeof request;
+  for (const std::string* text :
+       {&request.prompt, &request.negative_prompt, &request.where, &request.image.native(),
+        &request.video.native(), &request.input_hash}) {
+    // A short text stands in the object itself.
+    constexpr std::size_t within = 15;
+    if (text->capacity() > within) bytes += static_cast<std::int64_t>(text->capacity()) + 16;
+  }
+  return bytes + static_cast<std::int64_t>(request.token_ids.capacity() * sizeof(std::int32_t));
+}
+
 void forget(ClipRequest& request, std::string_view option) {
   for (const Field& field : fields()) {
     if (option == field.option) field.clear(request);

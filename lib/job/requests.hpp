@@ -19,6 +19,9 @@ ClipRequest parse_request(const std::string& line, const std::string& negative,
 /// The line that parse_request reads as this request.
 std::string request_line(const ClipRequest& request);
 
+/// The host memory that a request takes.
+std::int64_t request_bytes(const ClipRequest& request);
+
 /// Removes from a request what is set by this option for all clips: the option wins.
 void forget(ClipRequest& request, std::string_view option);
 

@@ -85,15 +85,14 @@ ClipMaker::ClipMaker(const Job& job, const JobPlan& planned, const comm::Group& 
       text_vote_(stages_.encode.group()),
       progress_(replica_progress(planned, batches, trial != nullptr, world.rank())) {
   progress_.pause();
-  batches_.reserve(batches.size());
-  for (BatchOutline& batch : batches) batches_.emplace_back(std::move(batch));
+  batches_ = std::move(batches);
 }
 
 // A batch with its clips and room for their tensors.
 BatchState& ClipMaker::opened(std::size_t index) {
-  BatchState& batch = batches_[index];
+  BatchState& batch = states_[index];
   if (!batch.clips.empty()) return batch;
-  for (const ClipOutline& clip : batch.outline) batch.clips.push_back(planned_.clip(job_, clip));
+  for (const ClipOutline& clip : batches_[index]) batch.clips.push_back(planned_.clip(job_, clip));
   const std::size_t size = batch.clips.size();
   batch.failed.resize(size);
   batch.embeddings.resize(size);
@@ -104,18 +103,31 @@ BatchState& ClipMaker::opened(std::size_t index) {
   return batch;
 }
 
+void ClipMaker::release_embeddings(std::size_t index) {
+  const auto batch = states_.find(index);
+  if (batch != states_.end()) batch->second.release_encoded();
+}
+
+void ClipMaker::release(std::size_t index) {
+  const auto batch = states_.find(index);
+  if (batch == states_.end()) return;
+  batch->second.release();
+  if (std::ranges::find(batch->second.failed, true) == batch->second.failed.end()) {
+    states_.erase(batch);
+  }
+}
+
 bool ClipMaker::needs_text(std::size_t batch) const {
-  return batches_[batch].outline.front().saved_step == 0;
+  return batches_[batch].front().saved_step == 0;
 }
 
 bool ClipMaker::needs_input(std::size_t batch) const {
-  return needs_text(batch) &&
-         planned_.kinds[batches_[batch].outline.front().kind].input.has_value();
+  return needs_text(batch) && planned_.kinds[batches_[batch].front().kind].input.has_value();
 }
 
 std::int64_t ClipMaker::embedding_bytes(std::size_t batch) const {
   std::int64_t bytes = 0;
-  for (const ClipOutline& clip : batches_[batch].outline) {
+  for (const ClipOutline& clip : batches_[batch]) {
     bytes += planned_.embedding_bytes(clip, job_.dtype);
   }
   return bytes;
@@ -146,41 +158,47 @@ bool ClipMaker::encode(std::size_t index) {
   return true;
 }
 
-// Encoded inputs on their way to plan().embeddings_rank().
+// Encoded inputs on their way to plan().embeddings_rank(). Where they come from, the batch may be
+// released before.
 class ClipMaker::PendingInputs final : public PendingHandOver {
  public:
-  PendingInputs(ClipMaker& maker, BatchState& batch) : maker_(maker), batch_(batch) {}
-  void add(std::size_t clip, HandOver hand_over) {
-    hand_overs_.emplace_back(clip, std::move(hand_over));
+  PendingInputs(ClipMaker& maker, std::size_t batch) : maker_(maker), batch_(batch) {}
+  void add(std::size_t clip, int number, HandOver hand_over) {
+    sent_.push_back({clip, number, std::move(hand_over)});
   }
 
   void finish() override {
     const bool receives = maker_.world_.rank() == maker_.plan_->embeddings_rank();
-    for (auto& [i, hand_over] : hand_overs_) {
-      const Clip& clip = batch_.clips[i];
-      const trace::Mark mark(&trace::Recorder::clip, clip.index());
+    for (Sent& sent : sent_) {
+      const trace::Mark mark(&trace::Recorder::clip, sent.number);
       const trace::Scope scope(trace::spans::handover);
-      const Tensor input = hand_over.finish();
+      const Tensor input = sent.hand_over.finish();
       if (!receives) continue;
-      batch_.inputs[i] = input;
-      if (batch_.failed[i] || ops::all_finite(input)) continue;
-      maker_.failures_.add(clip.index(),
-                           fmt::format("the latents of the {}", name_of(clip.format.input)));
-      batch_.failed[i] = true;
+      BatchState& batch = maker_.states_.at(batch_);
+      batch.inputs[sent.clip] = input;
+      if (batch.failed[sent.clip] || ops::all_finite(input)) continue;
+      const InputKind kind = batch.clips[sent.clip].format.input;
+      maker_.failures_.add(sent.number, fmt::format("the latents of the {}", name_of(kind)));
+      batch.failed[sent.clip] = true;
     }
-    if (!receives) batch_.release();
+    if (!receives) maker_.release(batch_);
   }
 
  private:
+  struct Sent {
+    std::size_t clip;  // in the batch
+    int number;        // in the job
+    HandOver hand_over;
+  };
   ClipMaker& maker_;
-  BatchState& batch_;
-  std::vector<std::pair<std::size_t, HandOver>> hand_overs_;  // by index in the batch
+  std::size_t batch_;
+  std::vector<Sent> sent_;
 };
 
 std::unique_ptr<PendingHandOver> ClipMaker::encode_inputs(std::size_t index, std::size_t first,
                                                           std::size_t decoders) {
   BatchState& batch = opened(index);
-  auto inputs = std::make_unique<PendingInputs>(*this, batch);
+  auto inputs = std::make_unique<PendingInputs>(*this, index);
   for (std::size_t i = 0; i < batch.clips.size(); ++i) {
     const std::size_t decoder = (first + i) % decoders;
     const bool encodes = stages_.decode_clip.group(decoder).member();
@@ -189,7 +207,7 @@ std::unique_ptr<PendingHandOver> ClipMaker::encode_inputs(std::size_t index, std
     const trace::Mark mark(&trace::Recorder::clip, clip.index());
     const Tensor encoded = stages_.encode_input(clip, decoder);
     const PurposeScope purpose(Purpose::queue);
-    inputs->add(i,
+    inputs->add(i, clip.index(),
                 HandOver(world_, key(MessageKey::Kind::encoded_input, index, clip), encoded,
                          input_to_queue(*plan_, clip_plan(clip), decoder, clip), DType::float32));
   }
@@ -329,7 +347,7 @@ void ClipMaker::decode(std::size_t index, std::size_t decoder,
   const comm::Group& group = stages_.decode_clip.group(decoder);
   if (!group.member()) return sent->finish();
   auto& pending = dynamic_cast<PendingLatents&>(*sent);
-  const BatchState& batch = batches_[index];
+  const BatchState& batch = states_.at(index);
   const std::vector<std::size_t> indices = batch.not_failed();
   for (std::size_t i = 0; i < indices.size(); ++i) {
     const Clip& clip = batch.clips[indices[i]];

@@ -1,5 +1,6 @@
 #pragma once
 // The stages of a job, applied to batches of clips, as the engine asks for it.
+#include <map>
 #include <optional>
 #include <vector>
 
@@ -16,11 +17,7 @@ namespace reelmesh::pipeline {
 
 /// A batch between the stages, with this rank's part of the tensors of each of its clips.
 struct BatchState {
-  explicit BatchState(BatchOutline batch) : outline(std::move(batch)) {}
-
-  BatchOutline outline;
-  // Empty unless this rank works on the batch: a job may have a million batches.
-  Batch clips;
+  Batch clips;                     ///< empty after release()
   std::vector<bool> failed;        ///< per clip, as far as this rank knows; kept by release()
   std::vector<Tensor> embeddings;  ///< after encoding
   std::vector<Tensor> inputs;      ///< of clips that begin from a file, after encoding
@@ -43,7 +40,7 @@ class ClipMaker final : public Work {
   ClipMaker(const Job& job, const JobPlan& planned, const comm::Group& world, Device device,
             std::vector<BatchOutline> batches, TraceWriter* traces, StepTrial* trial);
 
-  std::size_t clips(std::size_t batch) const override { return batches_[batch].outline.size(); }
+  std::size_t clips(std::size_t batch) const override { return batches_[batch].size(); }
   bool needs_text(std::size_t batch) const override;
   bool needs_input(std::size_t batch) const override;
   std::int64_t embedding_bytes(std::size_t batch) const override;
@@ -76,8 +73,8 @@ class ClipMaker final : public Work {
   void wait_idly() override {
     if (traces_ != nullptr) traces_->write_if_due();
   }
-  void release_embeddings(std::size_t batch) override { batches_[batch].release_encoded(); }
-  void release(std::size_t batch) override { batches_[batch].release(); }
+  void release_embeddings(std::size_t batch) override;
+  void release(std::size_t batch) override;
 
   /// Ends the progress line. → the outcome of the clips on all ranks. Collective over the world.
   MadeClips finish_together(bool complete);
@@ -101,7 +98,10 @@ class ClipMaker final : public Work {
   const JobPlan& planned_;
   const Plan* plan_;  ///< planned_.plan, and for the last clips planned_.tail
   comm::Group world_;
-  std::vector<BatchState> batches_;
+  std::vector<BatchOutline> batches_;
+  /// Of the batches that this rank works on, and of those with clips that have failed: a job may
+  /// have a million batches.
+  std::map<std::size_t, BatchState> states_;
   TraceWriter* traces_;
   StepTrial* trial_;
   std::int64_t channels_;  ///< of embeddings

@@ -63,6 +63,7 @@ std::vector<ClipOutline> read_pending_together(const Job& job, const JobPlan& pl
 std::vector<ClipOutline> find_pending_together(const Job& job, const JobPlan& planned,
                                                const comm::Group& world) {
   if (job.if_exists != IfExists::resume) return planned.clips;
+  comm::run_on_first_rank(world, [&] { move_clips_to_folders(job.output); });
   std::vector<ClipOutline> pending = read_pending_together(job, planned, world, planned.clips);
   tell(planned, pending);
   return pending;

@@ -7,6 +7,7 @@
 #include "base/new_file.hpp"
 #include "base/trace.hpp"
 #include "store/job.hpp"
+#include "store/job_files.hpp"
 
 namespace reelmesh::pipeline {
 namespace {
@@ -71,14 +72,8 @@ StatusContent status_of_clips(const std::filesystem::path& output, const JobPlan
     return planned.clip_steps(rank.clip);
   };
   const auto job = [output, &planned, steps](const std::vector<comm::Activity>& activities) {
-    std::error_code ignored;
-    std::size_t complete = 0;
-    for (auto entry = std::filesystem::directory_iterator(output / "clips", ignored);
-         !ignored && entry != std::filesystem::directory_iterator(); entry.increment(ignored)) {
-      if (entry->path().filename().string().front() != '.') ++complete;
-    }
     return nlohmann::ordered_json{{"clips", planned.clips.size()},
-                                  {"complete", complete},
+                                  {"complete", count_clips(output)},
                                   {"at_work", at_work(activities, steps)}};
   };
   return {job, steps};

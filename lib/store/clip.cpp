@@ -82,7 +82,10 @@ std::int64_t bytes_at_most(const std::vector<Array>& arrays) {
 }  // namespace
 
 std::filesystem::path clip_path(const std::filesystem::path& folder, int index) {
-  return folder / "clips" / fmt::format("{:06}.h5", index);
+  const std::filesystem::path clips = folder / "clips";
+  const std::string name = fmt::format("{:06}.h5", index);
+  if (index < first_clip_in_folder) return clips / name;
+  return clips / fmt::format("{:03}", index / clips_of_folder) / name;
 }
 
 void write_clip(const comm::Group& group, const std::filesystem::path& folder,
@@ -103,8 +106,13 @@ void write_clip(const comm::Group& group, const std::filesystem::path& folder,
   std::vector<Piece> pieces;
   for (const Array& array : arrays) pieces.push_back(array.piece);
   comm::run_collectively(group, [&] {
-    require(replace || group.rank() != 0 || !std::filesystem::exists(path), Status::cannot_create,
+    if (group.rank() != 0) return;
+    require(replace || !std::filesystem::exists(path), Status::cannot_create,
             "{} exists already; use --output.if-exists replace to overwrite it", path.string());
+    std::error_code error;  // without the folder the file cannot be created, which says why
+    if (record.index >= first_clip_in_folder) {
+      std::filesystem::create_directory(path.parent_path(), error);
+    }
   });
   write_pieces(group, path, structure, bytes_at_most(arrays), pieces);
 }

@@ -64,10 +64,13 @@ using ClipShapes = OfClipArrays<Shape>;
 /// The arrays of a clip, each a partition or replicated; those without a value are not written.
 using ClipArrays = OfClipArrays<std::optional<Sharded>>;
 
-/// folder/clips/000007.h5
+/// Clips from this number on are in folders of so many: programs and file systems get slow where a
+/// folder has very many files.
+inline constexpr int first_clip_in_folder = 10000, clips_of_folder = 1000;
+/// folder/clips/000007.h5; folder/clips/012/012345.h5
 std::filesystem::path clip_path(const std::filesystem::path& folder, int index);
 
-/// Writes folder/clips/NNNNNN.h5 from all ranks of `group`, which hold the arrays. Collective;
+/// Writes the file of clip_path from all ranks of `group`, which hold the arrays. Collective;
 /// every rank passes the same record and the same arrays.
 ///
 /// Arrays are stored in compressed chunks with checksums, one index of the first axis each. A chunk

@@ -6,6 +6,7 @@
 
 #include "base/error.hpp"
 #include "store/clip.hpp"
+#include "store/job_files.hpp"
 
 namespace reelmesh {
 namespace {
@@ -43,19 +44,44 @@ fs::path free_path(const fs::path& folder, const fs::path& file) {
 
 }  // namespace
 
-std::size_t set_clips_aside(const fs::path& folder, const std::function<bool(int clip)>& stay) {
+void move_clips_to_folders(const fs::path& folder) {
   std::vector<fs::path> files;
   std::error_code error;
   for (fs::directory_iterator it(folder / "clips", error), end; !error && it != end;
        it.increment(error)) {
     const std::optional<int> clip = clip_number(it->path().filename().string());
     std::error_code unreadable;
-    if (clip && !stay(*clip) && !fs::is_directory(it->symlink_status(unreadable))) {
+    if (clip && *clip >= first_clip_in_folder && it->is_regular_file(unreadable)) {
       files.push_back(it->path());
     }
   }
-  require(!error, Status::io, "{}: cannot list it: {}", (folder / "clips").string(),
-          error.message());
+  for (const fs::path& file : files) {
+    const fs::path to = clip_path(folder, *clip_number(file.filename().string()));
+    if (fs::symlink_status(to, error).type() != fs::file_type::not_found) continue;
+    fs::create_directory(to.parent_path(), error);
+    require(!error, Status::cannot_create, "{}: cannot create it: {}", to.parent_path().string(),
+            error.message());
+    fs::rename(file, to, error);
+    require(!error, Status::io, "{}: cannot move it to {}: {}", file.string(), to.string(),
+            error.message());
+  }
+}
+
+std::size_t set_clips_aside(const fs::path& folder, const std::function<bool(int clip)>& stay) {
+  std::vector<fs::path> files;
+  std::error_code error;
+  for (const std::string& subfolder : clip_subfolders(folder)) {
+    for (fs::directory_iterator it(folder / subfolder, error), end; !error && it != end;
+         it.increment(error)) {
+      const fs::path& file = it->path();
+      const std::optional<int> clip = clip_number(file.filename().string());
+      std::error_code unreadable;
+      if (!clip || fs::is_directory(it->symlink_status(unreadable))) continue;
+      if (file != clip_path(folder, *clip) || !stay(*clip)) files.push_back(file);
+    }
+    require(!error, Status::io, "{}: cannot list it: {}", (folder / subfolder).string(),
+            error.message());
+  }
   if (files.empty()) return 0;
   const fs::path earlier = folder / "earlier";
   make_folder(earlier);

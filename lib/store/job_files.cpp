@@ -1,9 +1,12 @@
 #include "store/job_files.hpp"
 
 #include <algorithm>
+#include <charconv>
+#include <limits>
 
 #include "base/hash.hpp"
 #include "base/new_file.hpp"
+#include "store/clip.hpp"
 
 namespace reelmesh {
 namespace {
@@ -52,6 +55,34 @@ bool matches(std::string_view name, std::string_view pattern) {
   return digits >= 6 && name.substr(digits) == pattern.substr(1);
 }
 
+constexpr std::string_view folder_of_clips = "clips";
+
+/// The number that a name begins with; empty if it begins with none.
+std::optional<int> number_of(std::string_view name) {
+  int number = -1;
+  std::from_chars(name.data(), name.data() + name.size(), number);
+  return number >= 0 ? std::optional(number) : std::nullopt;
+}
+
+/// The subfolder in which the clip is whose file has this name; if it is none, any.
+std::string subfolder_of_clip(std::string_view name) {
+  return clip_path("", number_of(name).value_or(0)).parent_path().string();
+}
+
+/// Whether clips/NAME is a folder of clips.
+bool is_of_clips(const std::string& name) {
+  const int number = number_of(name).value_or(0);
+  return number >= first_clip_in_folder / clips_of_folder &&
+         number <= std::numeric_limits<int>::max() / clips_of_folder &&
+         subfolder_of_clip(std::to_string(number * clips_of_folder)) ==
+             fs::path(folder_of_clips) / name;
+}
+
+/// The row's folder of `names` for one of subfolders_of().
+std::string_view folder_in_names(std::string_view subfolder) {
+  return subfolder.starts_with("clips/") ? folder_of_clips : subfolder;
+}
+
 bool is_own_folder(const fs::path& path) { return fs::is_directory(fs::symlink_status(path)); }
 
 }  // namespace
@@ -59,8 +90,9 @@ bool is_own_folder(const fs::path& path) { return fs::is_directory(fs::symlink_s
 std::optional<fs::path> file_of_other_product(const fs::path& folder, Product product) {
   for (const fs::path& file : job_files(folder, {JobFile::result, JobFile::restart})) {
     const fs::path place = file.lexically_relative(folder);
+    const std::string subfolder = place.parent_path().string();
     const auto own = std::ranges::find_if(names, [&](const Name& name) {
-      return name.subfolder == place.parent_path().string() &&
+      return name.subfolder == folder_in_names(subfolder) &&
              matches(place.filename().string(), name.name);
     });
     if (own != names.end() && own->product.value_or(product) != product) return place;
@@ -68,11 +100,48 @@ std::optional<fs::path> file_of_other_product(const fs::path& folder, Product pr
   return std::nullopt;
 }
 
+std::vector<std::string> clip_subfolders(const fs::path& folder) {
+  std::vector<std::string> found{std::string(folder_of_clips)};
+  std::error_code unreadable;
+  if (!is_own_folder(folder / folder_of_clips)) return found;
+  for (fs::directory_iterator it(folder / folder_of_clips, unreadable), end;
+       !unreadable && it != end; it.increment(unreadable)) {
+    const std::string name = it->path().filename().string();
+    if (is_of_clips(name)) found.push_back((fs::path(folder_of_clips) / name).string());
+  }
+  return found;
+}
+
+std::vector<std::string> subfolders_of(const fs::path& folder) {
+  std::vector<std::string> found = clip_subfolders(folder);
+  for (const std::string_view subfolder : job_subfolders) {
+    if (subfolder != folder_of_clips) found.emplace_back(subfolder);
+  }
+  return found;
+}
+
+std::vector<std::string> subfolders_with(const std::string& name) {
+  std::vector<std::string> found{""};
+  found.insert(found.end(), job_subfolders.begin(), job_subfolders.end());
+  const std::string_view complete = name_when_complete(name);
+  const std::string of_clip = subfolder_of_clip(complete.empty() ? name : complete);
+  if (of_clip != folder_of_clips) found.push_back(of_clip);
+  std::erase_if(found, [&](const std::string& subfolder) {
+    return job_file_kind(subfolder, name) == JobFile::foreign;
+  });
+  return found;
+}
+
 JobFile job_file_kind(std::string_view subfolder, const std::string& name) {
   for (const Name& own : names) {
-    if (own.subfolder != subfolder) continue;
-    if (matches(name, own.name)) return own.kind;
-    if (own.renamed && matches(name_when_complete(name), own.name)) {
+    if (own.subfolder != folder_in_names(subfolder)) continue;
+    const auto is = [&](std::string_view complete) {
+      // In clips/ also those of folders, where earlier versions had them.
+      return matches(complete, own.name) &&
+             (subfolder == own.subfolder || subfolder == subfolder_of_clip(complete));
+    };
+    if (is(name)) return own.kind;
+    if (own.renamed && is(name_when_complete(name))) {
       return own.kind == JobFile::cache ? JobFile::cache : JobFile::temporary;
     }
   }
@@ -102,7 +171,7 @@ std::vector<fs::path> job_files(const fs::path& folder, std::initializer_list<Jo
     }
   };
   list(folder, "");
-  for (const std::string_view subfolder : job_subfolders) {
+  for (const std::string& subfolder : subfolders_of(folder)) {
     if (is_own_folder(folder / subfolder)) list(folder / subfolder, subfolder);
   }
   return found;
@@ -110,10 +179,23 @@ std::vector<fs::path> job_files(const fs::path& folder, std::initializer_list<Jo
 
 void remove_job_files(const fs::path& folder, std::initializer_list<JobFile> kinds) {
   for (const fs::path& file : job_files(folder, kinds)) fs::remove(file);
-  for (const char* subfolder : {"lora", "restart", "trace", "transformer"}) {
+  for (const std::string& subfolder : subfolders_of(folder)) {
+    if (subfolder == "cache" || subfolder == folder_of_clips || subfolder == "samples") continue;
     std::error_code ignored;  // it has other files, or is the root of another file system
     if (is_own_folder(folder / subfolder)) fs::remove(folder / subfolder, ignored);
   }
+}
+
+std::size_t count_clips(const fs::path& folder) {
+  std::size_t count = 0;
+  for (const std::string& subfolder : clip_subfolders(folder)) {
+    std::error_code unreadable;
+    for (fs::directory_iterator it(folder / subfolder, unreadable), end; !unreadable && it != end;
+         it.increment(unreadable)) {
+      if (job_file_kind(subfolder, it->path().filename().string()) == JobFile::result) ++count;
+    }
+  }
+  return count;
 }
 
 std::vector<fs::path> sampled_folders(const fs::path& folder) {

@@ -14,7 +14,8 @@ enum class JobFile {
   foreign,  ///< not of reelmesh
   lock,     ///< .lock
   index,    ///< job.h5
-  /// trace.h5, clips/NNNNNN.h5, metrics.h5, lora/pytorch_lora_weights.safetensors, transformer/
+  /// trace.h5, clips/NNNNNN.h5, clips/NNN/NNNNNN.h5, metrics.h5,
+  /// lora/pytorch_lora_weights.safetensors, transformer/
   result,
   cache,       ///< cache/<hash>.h5, also while it has the name of a process; of any job
   restart,     ///< restart/NNNNNN.h5, restart/training.h5
@@ -27,11 +28,21 @@ enum class JobFile {
 inline constexpr std::array<std::string_view, 7> job_subfolders{
     "cache", "clips", "lora", "restart", "samples", "trace", "transformer"};
 
+/// "clips", and the folders of clips in it that are there (clip_path): "clips/012". Also files and
+/// links with these names.
+std::vector<std::string> clip_subfolders(const std::filesystem::path& folder);
+/// These and the other job_subfolders.
+std::vector<std::string> subfolders_of(const std::filesystem::path& folder);
+
 /// What a job makes.
 enum class Product { clips, training };
 
-/// What a name is in a subfolder of an output folder; "": in the output folder itself.
+/// What a name is in a subfolder of an output folder, as subfolders_of() gives it; "": in the
+/// output folder itself.
 JobFile job_file_kind(std::string_view subfolder, const std::string& name);
+
+/// The subfolders, "" among them, in which a file of this name is not foreign.
+std::vector<std::string> subfolders_with(const std::string& name);
 
 /// A result or restart file that is there and that a job with another product wrote; empty: none.
 /// Errors as job_files.
@@ -47,9 +58,12 @@ std::vector<std::filesystem::path> files_of(Product product);
 std::vector<std::filesystem::path> job_files(const std::filesystem::path& folder,
                                              std::initializer_list<JobFile> kinds);
 
-/// Removes them, links themselves and not what they lead to, and then lora/, restart/, trace/ and
-/// transformer/ if they are empty. std::filesystem::filesystem_error.
+/// Removes them, links themselves and not what they lead to, and then lora/, restart/, trace/,
+/// transformer/ and the folders in clips/ if they are empty. std::filesystem::filesystem_error.
 void remove_job_files(const std::filesystem::path& folder, std::initializer_list<JobFile> kinds);
+
+/// How many clips are complete, as their names say; 0 if that cannot be read.
+std::size_t count_clips(const std::filesystem::path& folder);
 
 /// The entries step-NNNNNN of folder/samples, with links and files.
 /// std::filesystem::filesystem_error.

@@ -26,7 +26,7 @@ void use(const fs::path& folder, F&& work) {
 }
 
 void require_own_subfolders(const fs::path& folder) {
-  for (const std::string_view subfolder : job_subfolders) {
+  for (const std::string& subfolder : subfolders_of(folder)) {
     const fs::file_status found = fs::symlink_status(folder / subfolder);
     require(!fs::exists(found) || fs::is_directory(found), Status::cannot_create,
             "output folder {}: found {} {}, expected a folder, since a job removes and writes "
@@ -35,38 +35,38 @@ void require_own_subfolders(const fs::path& folder) {
   }
 }
 
-bool is_leftover(std::string_view subfolder, const fs::directory_entry& entry) {
-  const JobFile kind = job_file_kind(subfolder, entry.path().filename().string());
-  return kind == JobFile::temporary || kind == JobFile::lock;
+/// A file or folder in an output folder, or in a subfolder of its own, of a kind that `counts`.
+template <class Counts>
+std::optional<fs::path> find(const fs::path& folder, Counts&& counts) {
+  std::vector<std::string> subfolders = subfolders_of(folder);
+  const auto is_own = [&](const fs::path& place) {
+    return std::ranges::find(subfolders, place.string()) != subfolders.end();
+  };
+  const auto found_in = [&](const std::string& subfolder) -> std::optional<fs::path> {
+    for (const auto& entry : fs::directory_iterator(folder / subfolder)) {
+      const fs::path name = entry.path().filename();
+      if (is_own(subfolder / name)) continue;
+      if (counts(job_file_kind(subfolder, name.string()))) return subfolder / name;
+    }
+    return std::nullopt;
+  };
+  if (auto found = found_in("")) return found;
+  for (const std::string& subfolder : subfolders) {
+    if (!fs::is_directory(folder / subfolder)) continue;
+    if (auto found = found_in(subfolder)) return found;
+  }
+  return std::nullopt;
 }
 
 /// A file or folder that is not just left by a job that ended before it has written job.h5.
 std::optional<fs::path> find_content(const fs::path& folder) {
-  for (const auto& entry : fs::directory_iterator(folder)) {
-    const std::string name = entry.path().filename().string();
-    const bool own = std::ranges::find(job_subfolders, name) != job_subfolders.end();
-    if (!own && !is_leftover("", entry)) return name;
-    if (!own) continue;
-    for (const auto& file : fs::directory_iterator(entry.path())) {
-      if (!is_leftover(name, file)) return fs::path(name) / file.path().filename();
-    }
-  }
-  return std::nullopt;
+  return find(folder,
+              [](JobFile kind) { return kind != JobFile::temporary && kind != JobFile::lock; });
 }
 
 /// What remove_sampled_clips() leaves in a folder of clips.
 std::optional<fs::path> find_foreign(const fs::path& folder) {
-  for (const auto& entry : fs::directory_iterator(folder)) {
-    const fs::path name = entry.path().filename();
-    const bool own = std::ranges::find(job_subfolders, name.string()) != job_subfolders.end();
-    if (!own && job_file_kind("", name.string()) == JobFile::foreign) return name;
-    if (!own) continue;
-    for (const auto& file : fs::directory_iterator(entry.path())) {
-      const fs::path in = file.path().filename();
-      if (job_file_kind(name.string(), in.string()) == JobFile::foreign) return name / in;
-    }
-  }
-  return std::nullopt;
+  return find(folder, [](JobFile kind) { return kind == JobFile::foreign; });
 }
 
 void require_job(const fs::path& folder, const fs::path& content) {
@@ -136,7 +136,7 @@ bool OutputFolder::is_own_folder(const fs::path& folder, std::string_view except
   std::error_code error;
   const auto is = [&](const fs::path& own) { return fs::equivalent(folder, own, error); };
   const auto has = [&](const fs::path& own) {
-    return is(own) || std::ranges::any_of(job_subfolders, [&](std::string_view subfolder) {
+    return is(own) || std::ranges::any_of(subfolders_of(own), [&](const std::string& subfolder) {
              return (own != folder_ || subfolder != except) && is(own / subfolder);
            });
   };
@@ -159,18 +159,12 @@ bool OutputFolder::is_written(const fs::path& file) const {
   std::error_code error;
   for (int links = 0; links < max_links; ++links) {
     const fs::path parent = path.has_parent_path() ? path.parent_path() : ".";
-    const auto is_own = [&](std::string_view subfolder) {
-      return job_file_kind(subfolder, path.filename().string()) != JobFile::foreign &&
-             fs::equivalent(parent, folder_ / subfolder, error);
-    };
-    if (is_own("") || std::ranges::any_of(job_subfolders, is_own)) return true;
-    const auto is_of_clips = [&](std::string_view subfolder) {
-      return job_file_kind(subfolder, path.filename().string()) != JobFile::foreign &&
-             std::ranges::any_of(sampled_folders(folder_), [&](const fs::path& clips) {
-               return fs::equivalent(parent, clips / subfolder, error);
-             });
-    };
-    if (is_of_clips("") || std::ranges::any_of(job_subfolders, is_of_clips)) return true;
+    for (const std::string& subfolder : subfolders_with(path.filename().string())) {
+      const auto is_in = [&](const fs::path& own) {
+        return fs::equivalent(parent, own / subfolder, error);
+      };
+      if (is_in(folder_) || std::ranges::any_of(sampled_folders(folder_), is_in)) return true;
+    }
     if (!fs::is_symlink(path, error)) return false;
     path = parent / fs::read_symlink(path, error);
   }

@@ -1,10 +1,14 @@
 #include "comm/connections.hpp"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
 #include <algorithm>
 #include <future>
 #include <sstream>
+
+#include "base/system.hpp"
+#include "support/many_ranks.hpp"
 
 namespace reelmesh::comm {
 namespace {
@@ -118,6 +122,56 @@ TEST(Connections, WaitsUntilSomethingHappens) {
   EXPECT_EQ(first.wait(5).readable, std::vector<int>{1});
   EXPECT_TRUE(first.receive(1));
   EXPECT_TRUE(first.wait(0.001).none);
+}
+
+void accept_all(Connections& first, int count) {
+  for (int accepted = static_cast<int>(first.accept().size()); accepted < count;) {
+    first.wait(1);
+    accepted += static_cast<int>(first.accept().size());
+  }
+}
+
+// tests/bench/heartbeat measures what that takes.
+TEST(Connections, TellWhichOfManyRanksHasSent) {
+  raise_max_open_files();
+  const int count = static_cast<int>(std::min<std::int64_t>(max_open_files() / 3, 2000));
+  Connections first(0, count + 1);
+  test::ManyRanks ranks(first.listen());
+  for (int connected = 0; connected < count; connected += 100) {
+    const int more = std::min(100, count - connected);
+    ranks.connect(more);
+    accept_all(first, more);
+  }
+  for (int i = 0; i < 1000; ++i) {
+    const int rank = 1 + 7 * i % count;
+    ranks.send(rank);
+    ASSERT_EQ(first.wait(5).readable, std::vector<int>{rank});
+    ASSERT_TRUE(first.receive(rank));
+    ASSERT_FALSE(first.receive(rank));
+  }
+}
+
+TEST(Connections, LeaveFilesToOthers) {
+  rlimit before = {};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+  rlimit few = before;
+  few.rlim_cur = Connections::other_files + 20;
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &few), 0);
+  Connections first(0, 100);
+  test::ManyRanks ranks(first.listen());
+  ranks.connect(20);
+  accept_all(first, 20);
+  ranks.connect(5);
+  for (int rank = 21; rank <= 25; ++rank) {
+    while (ranks.open(rank) && !ranks.receive(rank)) {
+      EXPECT_TRUE(first.accept().empty());
+    }
+    EXPECT_FALSE(ranks.open(rank));
+  }
+  EXPECT_TRUE(first.wait(0.01).none) << "does not try again for ever";
+  ranks.send(20);
+  EXPECT_EQ(first.wait(5).readable, std::vector<int>{20});
+  setrlimit(RLIMIT_NOFILE, &before);
 }
 
 }  // namespace

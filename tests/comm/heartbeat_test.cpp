@@ -4,13 +4,16 @@
 
 #include <algorithm>
 #include <chrono>
+#include <future>
 #include <map>
 #include <mutex>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "base/stop.hpp"
 #include "base/trace.hpp"
+#include "support/many_ranks.hpp"
 #include "support/ranks.hpp"
 
 namespace reelmesh::comm {
@@ -124,6 +127,65 @@ TEST(Heartbeat, CarriesRequestsToStop) {
     world.barrier();
   }
   stop::reset();
+}
+
+/// Rank 0 of a job of which the others are in this test.
+class FirstOfMany : public testing::Test {
+ protected:
+  static constexpr int count = 200;
+
+  void connect() {
+    ranks.connect(1);
+    ASSERT_TRUE(becomes_true([&] { return ranks.receive(1).has_value(); })) << "no answer";
+    ranks.connect(count - 1);
+    ASSERT_TRUE(becomes_true([&] { return ranks.receive(count).has_value(); }));
+  }
+  /// Beats that rank 1 has received since the last call.
+  int received() {
+    int beats = 0;
+    while (const std::optional<Beat> beat = ranks.receive(1)) {
+      ++beats;
+      told_to_leave |= beat->kind == Beat::leaving;
+    }
+    return beats;
+  }
+  /// Beats that are due in the time since the last call, and two that may be.
+  int due() {
+    const auto now = std::chrono::steady_clock::now();
+    const double seconds = std::chrono::duration<double>(now - std::exchange(last, now)).count();
+    return static_cast<int>(4 * seconds) + 2;
+  }
+
+  Record record{true};
+  Heartbeat heartbeat{Group::pretended(0, count + 1), {}, record.hooks()};
+  test::ManyRanks ranks{heartbeat.announcement()};
+  std::chrono::steady_clock::time_point last = std::chrono::steady_clock::now();
+  bool told_to_leave = false;
+};
+
+// Otherwise rank 0 sends as many beats as the square of the number of ranks.
+TEST_F(FirstOfMany, ANewRankIsAnsweredAlone) {
+  connect();
+  EXPECT_LE(received(), due());
+  ranks.leave();
+  ranks.close();
+}
+
+TEST_F(FirstOfMany, SendsNoMoreBeatsWhileRanksEnd) {
+  connect();
+  std::future<void> ended = std::async(std::launch::async, [&] { heartbeat.end(); });
+  received();
+  due();
+  ranks.leave(1);
+  std::this_thread::sleep_for(std::chrono::milliseconds(500));
+  EXPECT_LE(received(), due());
+  EXPECT_FALSE(told_to_leave) << "before the last rank has left";
+  const auto start = std::chrono::steady_clock::now();
+  ranks.send(1, Beat::leaving);
+  EXPECT_TRUE(becomes_true([&] { return received() > 0 && told_to_leave; }));
+  ranks.close();
+  ended.get();
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::milliseconds(200));
 }
 
 }  // namespace

@@ -83,6 +83,29 @@ TEST_F(Connection, ClosesWithThePeer) {
   EXPECT_FALSE(server.open());
 }
 
+TEST_F(Connection, OfManyThoseAreFoundThatCanBeRead) {
+  ReadableSet set, outer;
+  EXPECT_TRUE(set.add(server.descriptor(), 7));
+  EXPECT_TRUE(set.add(client.descriptor(), 8));
+  EXPECT_TRUE(outer.add(set.descriptor(), 9));
+  EXPECT_FALSE(set.add(-1, 10));
+  EXPECT_TRUE(set.wait(0.001).empty());
+  EXPECT_TRUE(outer.wait(0.001).empty());
+  client.send(message('a').data());
+  EXPECT_EQ(set.wait(5), std::vector<int>{7});
+  EXPECT_EQ(outer.wait(5), std::vector<int>{9});
+  SocketMessage found;
+  EXPECT_TRUE(server.receive(&found));
+  EXPECT_TRUE(set.wait(0.001).empty());
+  client.close();
+  EXPECT_EQ(set.wait(5), std::vector<int>{7}) << "its end can be read";
+  // As a child process has it.
+  const Socket copy(dup(server.descriptor()));
+  set.remove(server.descriptor());
+  server.close();
+  EXPECT_TRUE(set.wait(0.001).empty());
+}
+
 TEST(Sockets, AChannelWithoutConnectionHasNoMessages) {
   Channel channel;
   SocketMessage found;

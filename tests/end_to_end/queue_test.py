@@ -3,6 +3,9 @@ the clips that are to be made. No bit depends on who makes which clip."""
 
 import json
 import os
+import pathlib
+import re
+import resource
 import signal
 import subprocess
 import time
@@ -10,7 +13,7 @@ import time
 import h5py
 
 from support import (ERROR, WARNING, Reference, Scratch, clip_file, command_of, finish, job_status,
-                     main, names_of_states, programs_of, read_clip, run, send, start)
+                     main, names_of_states, only_long, programs_of, read_clip, run, send, start)
 
 SIZES = ({"frames": 16, "steps": 24}, {"frames": 8, "steps": 8}, {"frames": 9, "steps": 16})
 
@@ -87,8 +90,10 @@ class QueueTest(QueueCase):
     def test_a_running_job_tells_what_it_does(self):
         clips = 15
         began = time.monotonic()
+        few_files = lambda: resource.setrlimit(
+            resource.RLIMIT_NOFILE, (200, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
         job = start(command_of(self.options(clips, parallel__replicas=3, restart__every=4), 3),
-                    stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+                    stdout=subprocess.PIPE, stderr=subprocess.PIPE, preexec_fn=few_files)
 
         def status():
             path = self.output / "status.json"
@@ -101,6 +106,9 @@ class QueueTest(QueueCase):
         while not list(self.output.glob("clips/0*.h5")):
             self.assertIsNone(job.poll())
             time.sleep(0.01)
+        limit = pathlib.Path(f"/proc/{programs_of(job.pid, 3)[2]}/limits").read_text()
+        soft, hard = re.search(r"Max open files +(\d+) +(\d+)", limit).groups()
+        self.assertEqual(int(soft), min(int(hard), 2 ** 20), "not raised on the last rank")
         # status.json is written every 2 s; a fast machine would be done by then.
         slow = programs_of(job.pid, 3)[1:]
         while not at_work():
@@ -140,6 +148,38 @@ class QueueTest(QueueCase):
         self.assertEqual(outcome.status, 0, outcome)
         self.assertIsNone(status())
         self.assertEqual(job_status(self.output), "complete")
+
+    @only_long
+    def test_a_job_of_very_many_clips(self):
+        """Its last clips are in a folder, and its ranks share the list. All but one are there, as
+        links to a clip of the same prompt and seed."""
+        prompts = self.folder / "same.jsonl"
+        options = Reference("rotary").options(self.output, prompt__file=prompts)
+        line = json.dumps({"prompt": "a lamp", "seed": 7, "frames": 9, "steps": 1}) + "\n"
+        prompts.write_text(line)
+        self.make(options)
+        clips = 10_003
+        clip_file(self.output, clips - 1).parent.mkdir()
+        missing, earlier = clips - 3, clips - 2
+        for number in range(1, clips):
+            if number not in (missing, earlier):
+                os.link(clip_file(self.output), clip_file(self.output, number))
+        os.link(clip_file(self.output), self.output / "clips" / f"{earlier:06}.h5")  # flat
+        prompts.write_text(clips * line)
+        outcome = run(options | {"output.if-exists": "resume"}, 2, timeout=600)
+        self.assertEqual(outcome.status, 0, outcome)
+        self.assertIn(f"{clips - 1} of {clips} clips are complete already", outcome.errors)
+        self.assertFalse((self.output / "earlier").exists())
+        self.assertEqual(clip_file(self.output, earlier), self.output / "clips/010/010001.h5")
+        self.assertEqual(clip_file(self.output, earlier).stat().st_ino,
+                         clip_file(self.output).stat().st_ino)
+        self.assertEqual(clip_file(self.output, missing).stat().st_nlink, 1)
+        for name in ("latents", "video"):
+            self.assertEqual(read_clip(self.output, missing)[name].tobytes(),
+                             read_clip(self.output)[name].tobytes())
+        with h5py.File(self.output / "job.h5") as file:
+            self.assertEqual(len(file["clips"]), clips)
+            self.assertEqual(file["clips/010001"].attrs["prompt"], "a lamp")
 
     def test_replicas_join_for_the_last_clips(self):
         """Of six equal clips four are made side by side on 4 ranks, then two on two ranks each."""

@@ -289,7 +289,8 @@ def flip_bit(path, place):
 
 
 def clip_file(output, index=0):
-    return pathlib.Path(output) / "clips" / f"{index:06}.h5"
+    folder = "" if index < 10_000 else f"{index // 1000:03}"
+    return pathlib.Path(output) / "clips" / folder / f"{index:06}.h5"
 
 
 def read_clip(output, index=0):

@@ -152,6 +152,21 @@ TEST_F(Clip, IsReadWithNamesByOtherPrograms) {
             0);
 }
 
+TEST_F(Clip, IsInAFolderIfTheJobHasVeryMany) {
+  EXPECT_EQ(clip_path("out", 9999), "out/clips/009999.h5");
+  EXPECT_EQ(clip_path("out", 10000), "out/clips/010/010000.h5");
+  EXPECT_EQ(clip_path("out", 999999), "out/clips/999/999999.h5");
+  EXPECT_EQ(named_clip_file("out/job.h5:12345"), "out/clips/012/012345.h5");
+  const Sharded video = filled(world, rows(video_shape, 1), DType::uint8);
+  ClipRecord many = record();
+  for (const int index : {12345, 12346}) {
+    many.index = index;
+    write_clip(world, folder.path(), many, {.video = video}, false);
+    EXPECT_TRUE(clip_complete(clip_path(folder.path(), index), many, {.video = video_shape}));
+  }
+  EXPECT_EQ(folder.listing(), "clips/012/012345.h5 clips/012/012346.h5");
+}
+
 TEST_F(Clip, BelongsToTheFileThatItBeginsFrom) {
   const Sharded v = filled(world, rows(video_shape, 1), DType::uint8);
   const auto write_as = [&](const ClipRecord& r) {

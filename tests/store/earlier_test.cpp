@@ -56,6 +56,35 @@ TEST_F(Earlier, ClipsThatDoNotStayAreMovedAndNothingElse) {
             "earlier/000000.h5 earlier/000007.h5 earlier/1000000.h5 target");
 }
 
+TEST_F(Earlier, ClipsOfEarlierVersionsAreMovedToTheirFolders) {
+  on_rank_0([&] {
+    for (const char* name : {"clips/009999.h5", "clips/010000.h5", "clips/012345.h5",
+                             "clips/013000.h5", "clips/013/013000.h5", "clips/14000.h5"}) {
+      write(name, name);
+    }
+    move_clips_to_folders(folder.path());
+    EXPECT_EQ(read("clips/012/012345.h5"), "clips/012345.h5");
+    EXPECT_EQ(read("clips/013/013000.h5"), "clips/013/013000.h5");
+  });
+  EXPECT_EQ(folder.listing(),
+            "clips/009999.h5 clips/010/010000.h5 clips/012/012345.h5 clips/013/013000.h5 "
+            "clips/013000.h5 clips/14000.h5");
+}
+
+TEST_F(Earlier, ClipsInFoldersStayAtTheirPlacesOnly) {
+  on_rank_0([&] {
+    for (const char* name :
+         {"clips/000001.h5", "clips/012/012345.h5", "clips/012/012346.h5", "clips/012/000007.h5",
+          "clips/012345.h5", "clips/12/012347.h5", "clips/000/000003.h5"}) {
+      write(name);
+    }
+    EXPECT_EQ(set_clips_aside(folder.path(), [](int clip) { return clip != 12346; }), 3U);
+  });
+  EXPECT_EQ(folder.listing(),
+            "clips/000/000003.h5 clips/000001.h5 clips/012/012345.h5 clips/12/012347.h5 "
+            "earlier/000007.h5 earlier/012345.h5 earlier/012346.h5");
+}
+
 TEST_F(Earlier, NothingThereIsReplaced) {
   on_rank_0([&] {
     for (const char* content : {"first", "second", "third"}) {

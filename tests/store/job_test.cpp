@@ -87,6 +87,28 @@ TEST_F(JobFile, LinksTheClipsAndIsReadByOtherPrograms) {
             0);
 }
 
+TEST_F(JobFile, LinksClipsInFolders) {
+  JobRecord r = job_record();
+  r.clips.resize(10002);
+  r.clips.back() = clip({ClipState::complete, {}}, "the last", 7);
+  ClipRecord made;
+  made.index = 10001;
+  made.prompt = "the last";
+  const Sharded video = filled(world, Layout::cut({3, 4, 6, 3}, 1, world.size()), DType::uint8);
+  on_rank_0([&] { OutputFolder(folder.path(), Existing::fail).prepare(); });
+  write_clip(world, folder.path(), made, {.video = video}, false);
+  on_rank_0([&] { write_job(folder.path(), r); });
+  const hdf5::File file = hdf5::open_for_reading(folder.path() / "job.h5");
+  const hdf5::Group last(H5Gopen2(file.get(), "clips/010001", H5P_DEFAULT));
+  ASSERT_TRUE(last);
+  EXPECT_TRUE(hdf5::has_text(last.get(), "prompt", "the last"));
+  const hdf5::Dataset videos = hdf5::open_dataset(file.get(), "videos/3x4x6/video");
+  const std::int64_t index = 3;  // after the first three of these clips
+  const std::string pixels =
+      hdf5::read_box(videos.get(), H5T_NATIVE_UINT8, {{index, 0, 0, 0, 0}, {1, 3, 4, 6, 3}});
+  EXPECT_EQ(static_cast<std::uint8_t>(pixels.at(5)), pixel_at(5));
+}
+
 TEST_F(JobFile, LinksAllFilesWhileTheJobRuns) {
   JobRecord r = job_record();
   r.status = "unfinished";

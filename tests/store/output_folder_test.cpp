@@ -129,6 +129,7 @@ TEST_F(Output, WhatAJobLeavesThatEndsBeforeItsIndexIsNoContent) {
       touch(folder.path() / ".lock", "process 1 on gone since 2026\n");
       touch(folder.path() / ".job.h5.partial");
       touch(folder.path() / "clips/.000000.h5.partial");
+      touch(folder.path() / "clips/010/.010000.h5.partial");
       fs::create_directories(folder.path() / "trace");
       prepare(folder.path(), existing);
       EXPECT_EQ(folder.listing(), "");
@@ -163,7 +164,13 @@ TEST_F(Output, ReplaceRemovesWhatAJobWroteAndNothingElse) {
               "restart/deep/000000.h5",
               "trace/000000.csv",
               "trace/000000",
-              "clips/000003.h5/a"});
+              "clips/000003.h5/a",
+              "clips/012/012345.h5",
+              "clips/012/.012346.h5.partial",
+              "clips/013/013000.h5",
+              "clips/013/000007.h5",
+              "clips/013/notes.txt",
+              "clips/000/000003.h5"});
     const OutputFolder output(folder.path(), Existing::replace);
     EXPECT_TRUE(fs::exists(folder.path() / "clips/000000.h5"));  // only locked so far
     EXPECT_TRUE(fs::exists(folder.path() / "status.json"));
@@ -171,8 +178,8 @@ TEST_F(Output, ReplaceRemovesWhatAJobWroteAndNothingElse) {
   });
   EXPECT_EQ(folder.listing(),
             ".vimrc.partial cache/0123456789abcdef0123456789abcdef.h5 cache/full.h5 clips/.hidden "
-            "clips/000000.h5.bak "
-            "clips/000003.h5/a clips/12.h5 "
+            "clips/000/000003.h5 clips/000000.h5.bak "
+            "clips/000003.h5/a clips/013/000007.h5 clips/013/notes.txt clips/12.h5 "
             "clips/best.h5 job.h5.old notes.txt restart/deep/000000.h5 restart/state.h5 "
             "trace/000000 trace/000000.csv");
 }
@@ -180,17 +187,20 @@ TEST_F(Output, ReplaceRemovesWhatAJobWroteAndNothingElse) {
 TEST_F(Output, ResumeKeepsAllButWhatIsOfARunningJob) {
   on_rank_0([&] {
     make_job({"trace.h5", "status.json", "trace/000000.spans", "clips/000000.h5",
-              "clips/.000001.h5.partial", "restart/000001.h5"});
+              "clips/.000001.h5.partial", "clips/012/012345.h5", "clips/012/.012346.h5.partial",
+              "restart/000001.h5"});
     prepare(folder.path(), Existing::resume);
+    EXPECT_EQ(count_clips(folder.path()), 2U);
   });
-  EXPECT_EQ(folder.listing(), "clips/000000.h5 job.h5 restart/000001.h5 trace.h5");
+  EXPECT_EQ(folder.listing(),
+            "clips/000000.h5 clips/012/012345.h5 job.h5 restart/000001.h5 trace.h5");
   EXPECT_FALSE(fs::exists(folder.path() / "trace"));
 }
 
 TEST_F(Output, ThatIsNotOfAJobIsRefused) {
   on_rank_0([&] {
     for (const char* name : {"notes.txt", "trace/000000.spans", "restart/000000.h5",
-                             "clips/000000.h5", "trace/mine/a"}) {
+                             "clips/000000.h5", "clips/012/012345.h5", "trace/mine/a"}) {
       touch(folder.path() / name);
       for (const Existing existing : {Existing::resume, Existing::replace}) {
         expect_refused(existing, "not of a job", "no job.h5");
@@ -212,8 +222,9 @@ TEST_F(Output, FoldersThatAreLinksAreRefused) {
     const fs::path elsewhere = folder.path() / "elsewhere";
     touch(elsewhere / "000000.h5");
     touch(elsewhere / "000000.spans");
-    for (const char* name : {"clips", "restart", "trace"}) {
+    for (const char* name : {"clips", "restart", "trace", "clips/012"}) {
       make_job({});
+      fs::create_directories((folder.path() / name).parent_path());
       fs::create_directory_symlink(elsewhere, folder.path() / name);
       for (const Existing existing : every_choice) {
         expect_refused(existing, fmt::format("the link {}", name));
@@ -259,6 +270,8 @@ TEST_F(Output, KnowsWhatItWrites) {
     const OutputFolder output(out, Existing::fail);
     touch(out / "picture.png");
     touch(out / "clips/000000.h5");
+    touch(out / "clips/012/012345.h5");
+    fs::create_symlink("out/clips/012", at / "twelfth");
     touch(at / "film.h5");
     fs::create_symlink(out / "clips", at / "folder");
     fs::create_symlink("folder/000000.h5", at / "clip.h5");
@@ -268,7 +281,7 @@ TEST_F(Output, KnowsWhatItWrites) {
     touch(out / "samples/step-000002/clips/000000.h5");
     fs::create_symlink("out/samples/step-000002/clips", at / "sampled");
     for (const fs::path& own : {out, out / "clips", at / "folder", at / "sampled", out / "samples",
-                                out / "samples/step-000002"}) {
+                                at / "twelfth", out / "samples/step-000002"}) {
       EXPECT_TRUE(output.is_own_folder(own)) << own;
       EXPECT_TRUE(output.is_written_folder(own)) << own;
     }
@@ -280,11 +293,13 @@ TEST_F(Output, KnowsWhatItWrites) {
     for (const fs::path& written :
          {out / "samples/step-000002/clips/000000.h5", at / "sampled/000007.h5",
           out / "clips/000000.h5", out / "clips/../clips/000000.h5", at / "folder/000000.h5",
-          at / "again.h5", at / "archived.h5", out / "trace.h5", out / ".job.h5.partial"}) {
+          at / "again.h5", at / "archived.h5", out / "trace.h5", out / ".job.h5.partial",
+          at / "twelfth/012345.h5"}) {
       EXPECT_TRUE(output.is_written(written)) << written;
     }
-    for (const fs::path& kept : {out / "picture.png", at / "film.h5", at / "clips/000000.h5",
-                                 out / "clips/first.h5", fs::path("000000.h5")}) {
+    for (const fs::path& kept :
+         {out / "picture.png", at / "film.h5", at / "clips/000000.h5", out / "clips/first.h5",
+          at / "twelfth/000000.h5", fs::path("000000.h5")}) {
       EXPECT_FALSE(output.is_written(kept)) << kept;
     }
   });

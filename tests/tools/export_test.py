@@ -162,6 +162,17 @@ class Export(ToolTest):
             self.assertEqual((found.dtype, found.shape), (expected.dtype, expected.shape))
             self.assertTrue((found == expected).all())
 
+    def test_clips_in_folders(self):
+        out = self.folder / "many"
+        for number in (9_999, 12_345):
+            results_support.write_clip(out, number,
+                                       results_support.moving_square(5, 16, 16, number))
+        elsewhere = out / "clips/011/012346.h5"  # not its place
+        elsewhere.parent.mkdir()
+        shutil.copy(out / "clips/012/012345.h5", elsewhere)
+        self.expect(0, out, "--all", "--to", self.to, "--format", "safetensors")
+        self.assertEqual(self.made(), ["009999.safetensors", "012345.safetensors"])
+
     def test_a_clip_file_alone(self):
         alone = self.folder / "elsewhere/clip.h5"
         alone.parent.mkdir()

@@ -140,6 +140,13 @@ class Numbers(Report):
         self.assertEqual(clips["items"][1]["reason"], "rank 0: out of memory")
         self.assertEqual(clips["items"][1]["prompt"], "prompt 1")
 
+    def test_clips_in_folders(self):
+        self.job(10_001, states={i: ("missing", "") for i in range(9_999)})
+        clips = self.numbers()["clips"]
+        self.assertEqual([(one["state"], one["file"]) for one in clips["items"][9_998:]],
+                         [("missing", "clips/009998.h5"), ("complete", "clips/009999.h5"),
+                          ("complete", "clips/010/010000.h5")])
+
     def test_files_of_other_jobs_are_not_shown(self):
         self.job(4)
         for status, state in (("failed", "failed"), ("stopped", "saved"), ("stopped", "missing")):

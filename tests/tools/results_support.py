@@ -55,10 +55,16 @@ def moving_square(frames, height, width, clip):
     return video
 
 
+def clip_name(number):
+    within = "" if number < 10_000 else f"{number // 1000:03}/"
+    return f"clips/{within}{number:06}.h5"
+
+
 def write_clip(folder, number, video, prompt="a square moves to the right", seed=None, fps=8.0,
                **attributes):
-    (folder / "clips").mkdir(parents=True, exist_ok=True)
-    with h5py.File(folder / "clips" / f"{number:06}.h5", "w") as file:
+    path = folder / clip_name(number)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with h5py.File(path, "w") as file:
         frames, height, width = video.shape[:3]
         file.create_dataset("video", data=video, chunks=(1, *video.shape[1:]), shuffle=True,
                             compression=1, fletcher32=True)
@@ -95,7 +101,7 @@ def write_index(folder, requests, states=None, status="complete", trace=True, **
             state, reason = (states or {}).get(i, ("complete", ""))
             rows[i] = (i, names[state.upper()], reason.encode())
             if state == "complete" or status == "unfinished":
-                file[f"clips/{i:06}"] = h5py.ExternalLink(f"clips/{i:06}.h5", "/")
+                file[f"clips/{i:06}"] = h5py.ExternalLink(clip_name(i), "/")
         file.require_group("clips")
         file["states"] = rows
         file.create_dataset("requests", data=[json.dumps(one) for one in requests], dtype=TEXT)

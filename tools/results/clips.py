@@ -44,12 +44,20 @@ def name_of(path):
     return f"clip {int(path.stem)}" if path.stem.isdecimal() else path.stem
 
 
+def file_of(folder, number):
+    """The file of a clip in an output folder, as lib/store/clip.cpp names it: clips/000007.h5; from
+    clip 10,000 on clips/012/012345.h5."""
+    within = "" if number < 10_000 else f"{number // 1000:03}"
+    return folder / "clips" / within / f"{number:06}.h5"
+
+
 def complete(folder, job):
     """Number → file of the clips that are complete, sorted by number. job: the index of the folder,
     which says which clips are its own; None: it has none, and all are."""
     # Only complete clips have such names; clips that are being written have hidden names.
-    found = {int(path.stem): path for path in (folder / "clips").glob("*.h5")
-             if path.stem.isdecimal() and path.stem == f"{int(path.stem):06}"}
+    paths = [path for names in ("*.h5", "*/*.h5") for path in (folder / "clips").glob(names)]
+    found = {int(path.stem): path for path in paths
+             if path.stem.isdecimal() and path == file_of(folder, int(path.stem))}
     return {number: path for number, path in sorted(found.items())
             if job is None or number in job.listed}
 

@@ -7,7 +7,7 @@ import numbers
 import pathlib
 
 from .. import strict_json
-from ..clips import check
+from ..clips import check, file_of
 from ..errors import fail
 from ..hdf5 import Damaged, attributes, dataset, opened, or_fail, present, read, text
 from ..index import Index
@@ -97,7 +97,7 @@ class Job:
     def _clip(self, number, index=None, folder=None):
         index, folder = index or self.index, folder or self.folder
         state, reason = index.states.get(number, ("missing", ""))
-        clip = Clip(number, folder / "clips" / f"{number:06}.h5", state, reason)
+        clip = Clip(number, file_of(folder, number), state, reason)
         if number < len(index.requests):
             request = index.requests[number]
             clip.settings.update(request | _settings(request))

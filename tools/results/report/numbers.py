@@ -77,7 +77,7 @@ def _clips(job):
             **{state: count[state] for state in ("complete", "failed", "damaged", "saved",
                                                  "missing")},
             "items": [{**clip.settings, "clip": clip.number, "state": clip.state,
-                       "reason": clip.reason, "file": f"clips/{clip.path.name}"}
+                       "reason": clip.reason, "file": clip.path.relative_to(job.folder).as_posix()}
                       for clip in job.clips]}
 
 
