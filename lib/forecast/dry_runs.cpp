@@ -1,6 +1,7 @@
 #include "forecast/dry_runs.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <set>
 
 #include "job/denoise.hpp"
@@ -363,6 +364,18 @@ std::vector<std::int64_t> DryRuns::share(const DenoiseLayout& layout, int rank,
   std::vector<std::int64_t> share = family_.share(layout, rank);
   const Mesh& mesh = layout.mesh;
   share.insert(share.end(), {mesh.cfg, mesh.ring, mesh.ulysses});
+  if (times_.others) {  // nanoseconds of a message to each rank of its row, and of its column
+    const int column = rank % mesh.ulysses, first_of_row = rank - column;
+    const int first_of_column = rank - rank % mesh.branch_ranks() + column;
+    const auto time = [&](int first, int distance, int count) {
+      std::vector<Transfer> transfers;
+      for (int i = 0; i < count; ++i) transfers.push_back({first + i * distance, 1 << 20});
+      const double seconds = times_.others->exchange(rank, transfers);
+      return ends(seconds) ? std::llround(1e9 * seconds) : -1;
+    };
+    share.insert(share.end(), {time(first_of_row, 1, mesh.ulysses),
+                               time(first_of_column, mesh.ulysses, mesh.ring)});
+  }
   if (!training_) return share;
   const std::int64_t batch = training_->settings.batch;
   share.insert(share.end(), {replica.count, replica.share_of(batch), replica.index < batch});

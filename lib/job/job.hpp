@@ -77,7 +77,7 @@ struct Job {
   JobSource source;
   std::vector<GivenPath> paths;  ///< of all options
   ModelPaths model;
-  std::filesystem::path copies;    ///< folder of each host to which weights are copied; empty: none
+  std::filesystem::path copies;  ///< folder of each host to which weights are copied; empty: none
   /// To make; of a training: those of train.sample-prompts. Empty if ranks share them: to read
   /// them, use clip_count() and request().
   std::vector<ClipRequest> clips;

@@ -128,14 +128,9 @@ struct Attend::Part {
   std::int64_t share = 0, shares = 1;
 };
 
-// [begin, begin + count) of the tokens that a rank holds, or of all heads.
-struct Attend::Range {
-  std::int64_t begin, count;
-};
-
 struct Attend::Rows {
   struct Arrival {
-    int rank;
+    std::size_t holder;
     Tensor rows;
   };
   Tensor all;
@@ -148,7 +143,6 @@ Attend::Attend(const comm::Group& group, const std::vector<Layout>& segments,
                const Numerics& numerics)
     : group_(group),
       mesh_(segments, geometry),
-      numbers_(number_tokens(segments)),
       dtype_(dtype),
       device_(device),
       numerics_(numerics),
@@ -156,6 +150,7 @@ Attend::Attend(const comm::Group& group, const std::vector<Layout>& segments,
                       ops::may_use_fused_attention(dtype, mesh_.all_tokens(), geometry.channels)) {
   expect(mesh_.ranks() == group.size(), "attention of {} ranks in a group of {}", mesh_.ranks(),
          group.size());
+  find_holders(number_tokens(segments));
   if (!needs_all_keys_) return;
   // A library may be missing on some ranks, but all must send and receive the same parts.
   const bool here =
@@ -181,8 +176,12 @@ std::int64_t Attend::choose_shares() const {
   const auto& [batch, heads, channels, ring] = mesh_.geometry();
   const std::int64_t queries = mesh_.all_tokens() / ring,
                      tiles = batch * ((queries + tile_queries - 1) / tile_queries);
-  const auto shares = [&, all_heads = heads](std::int64_t multiprocessors, bool near) {
-    return head_shares(all_heads / mesh_.ulysses(), tiles, multiprocessors, near);
+  const std::int64_t heads_of_rank = heads / mesh_.ulysses();
+  // Of the tokens of a row, or with one row of a rank.
+  const std::int64_t message = mesh_.all_tokens() / (ring > 1 ? ring : mesh_.ranks()) * batch * 2 *
+                               heads_of_rank * channels * size_of(dtype_);
+  const auto shares = [&](std::int64_t multiprocessors, bool near) {
+    return head_shares(heads_of_rank, tiles, multiprocessors, near, message);
   };
   if (device_.only_shapes) {
     const GpuRanks& gpus = Ledger::current().precision().gpus;
@@ -199,13 +198,39 @@ Attend::Part Attend::share_of_heads(std::int64_t share) const {
   return {0, mesh_.all_tokens(), share, shares_};
 }
 
-Attend::Range Attend::tokens_in_part(int rank, const Part& part) const {
-  const auto& numbers = numbers_[static_cast<std::size_t>(rank)];
-  const std::int64_t part_end = part.first + part.count;
-  if (numbers.empty() || numbers.front() >= part_end || numbers.back() < part.first) return {0, 0};
-  const auto begin = std::lower_bound(numbers.begin(), numbers.end(), part.first);
-  const auto end = std::lower_bound(begin, numbers.end(), part_end);
-  return {begin - numbers.begin(), end - begin};
+// numbers: of each rank's tokens in global order, ascending.
+void Attend::find_holders(std::vector<std::vector<std::int64_t>> numbers) {
+  const int me = group_.rank();
+  const Range all_heads{0, mesh_.geometry().heads};
+  if (mesh_.ring() == 1 || mesh_.ulysses() == 1) {
+    holders_ = {{}, std::move(numbers), static_cast<std::size_t>(me), all_heads};
+    for (int rank = 0; rank < mesh_.ranks(); ++rank) holders_.ranks.push_back(rank);
+    return;
+  }
+  row_ = {{}, {}, static_cast<std::size_t>(mesh_.column(me)), all_heads};
+  row_.numbers.resize(static_cast<std::size_t>(mesh_.ulysses()));
+  for (int column = 0; column < mesh_.ulysses(); ++column) {
+    row_.ranks.push_back(mesh_.first_of_row(me) + column);
+  }
+  holders_ = {{}, {}, static_cast<std::size_t>(mesh_.row(me)), heads_in(me)};
+  holders_.numbers.resize(static_cast<std::size_t>(mesh_.ring()));
+  for (int row = 0; row < mesh_.ring(); ++row) {
+    holders_.ranks.push_back(row * mesh_.ulysses() + mesh_.column(me));
+  }
+  std::vector<int> rank_of(static_cast<std::size_t>(mesh_.all_tokens()));
+  for (int rank = 0; rank < mesh_.ranks(); ++rank) {
+    for (const std::int64_t number : numbers[static_cast<std::size_t>(rank)]) {
+      rank_of[static_cast<std::size_t>(number)] = rank;
+    }
+  }
+  for (std::int64_t number = 0; number < mesh_.all_tokens(); ++number) {
+    const int rank = rank_of[static_cast<std::size_t>(number)];
+    auto& of_row = holders_.numbers[static_cast<std::size_t>(mesh_.row(rank))];
+    if (mesh_.row(rank) == mesh_.row(me)) {
+      row_.numbers[static_cast<std::size_t>(mesh_.column(rank))].push_back(std::ssize(of_row));
+    }
+    of_row.push_back(number);
+  }
 }
 
 // The heads for which a rank computes attention, or the share of them that `keys` is for.
@@ -229,6 +254,83 @@ Tensor Attend::dense_heads(const Tensor& x, const Range& some, std::int64_t firs
   return out;
 }
 
+// The heads of each rank of this rank's row.
+std::vector<Attend::Range> Attend::heads_of_row() const {
+  const int first = mesh_.first_of_row(group_.rank());
+  std::vector<Range> heads;
+  for (int rank = first; rank < first + mesh_.ulysses(); ++rank) heads.push_back(heads_in(rank));
+  return heads;
+}
+
+// Dense tensors of some ranges of the heads of an array [row, …, head, channel], one after another.
+std::vector<Tensor> Attend::parts_of(const Tensor& packed, const Shape& shape,
+                                     std::span<const Range> ranges) {
+  std::vector<Tensor> parts;
+  std::int64_t begin = 0;
+  for (const Range& range : ranges) {
+    Shape part = shape;
+    part[part.size() - 2] = range.count;
+    const std::int64_t elements = numel(part);
+    parts.push_back(packed.rows(begin, elements).reshape(std::move(part)));
+    begin += elements;
+  }
+  return parts;
+}
+
+// The copies of an array, whose heads start at global head `first`, to parts_of() it. Ranges of as
+// many heads at equal distances take one copy.
+std::vector<gpu::StridedCopy> Attend::copies(const Shape& shape, std::int64_t first,
+                                             std::span<const Range> ranges) {
+  const std::int64_t channels = shape.back(), all = shape[shape.size() - 2] * channels;
+  const std::int64_t rows = all == 0 ? 0 : numel(shape) / all;
+  std::vector<gpu::StridedCopy> found;
+  std::int64_t packed = 0;
+  for (std::size_t i = 0, end = 0; i < ranges.size(); i = end) {
+    const auto distance = [&](std::size_t at) { return ranges[at].begin - ranges[at - 1].begin; };
+    end = i + 1;
+    while (end < ranges.size() && ranges[end].count == ranges[i].count &&
+           distance(end) == distance(i + 1)) {
+      ++end;
+    }
+    const std::int64_t some = ranges[i].count * channels;
+    const auto count = static_cast<std::int64_t>(end - i);
+    if (rows * some > 0) {
+      found.push_back({.axes = 3,
+                       .extent = {count, rows, some},
+                       .source = {count > 1 ? distance(i + 1) * channels : 0, all, 1},
+                       .target = {rows * some, some, 1},
+                       .source_offset = (ranges[i].begin - first) * channels,
+                       .target_offset = packed});
+    }
+    packed += count * rows * some;
+  }
+  return found;
+}
+
+// Ranges of the heads of x, whose heads start at global head `first`, each as a dense tensor.
+std::vector<Tensor> Attend::pack_heads(const Tensor& x, std::int64_t first,
+                                       std::span<const Range> ranges) {
+  if (ranges.size() == 1) return {dense_heads(x, ranges.front(), first)};
+  Shape shape = x.shape();
+  std::int64_t& heads = shape[shape.size() - 2];
+  heads = 0;
+  for (const Range& range : ranges) heads += range.count;
+  Tensor packed = Tensor::empty({numel(shape)}, x.dtype(), x.device());
+  for (const gpu::StridedCopy& copy : copies(x.shape(), first, ranges)) {
+    copy_elements(copy, x, packed);
+  }
+  return parts_of(packed, x.shape(), ranges);
+}
+
+// The reverse of pack_heads(), from one tensor with all parts to x, whose heads start at head 0.
+void Attend::unpack_heads(const Tensor& packed, std::span<const Range> ranges, Tensor& x) {
+  for (gpu::StridedCopy copy : copies(x.shape(), 0, ranges)) {
+    std::swap(copy.source, copy.target);
+    std::swap(copy.source_offset, copy.target_offset);
+    copy_elements(copy, packed, x);
+  }
+}
+
 // Exchanges queries within a mesh row (Ulysses): all tokens of the row for this rank's heads. They
 // are ordered by rank, since the order of queries does not affect their results.
 Attend::Rows Attend::send_queries(const Tensor& q) const {
@@ -242,83 +344,110 @@ Attend::Rows Attend::send_queries(const Tensor& q) const {
   const auto& [batch, heads, channels, ring] = mesh_.geometry();
   queries.all = Tensor::empty({mesh_.row_tokens(me), batch, mesh_.heads(me), channels}, q.dtype(),
                               q.device());
+  const std::vector<Tensor> packed = pack_heads(q, 0, heads_of_row());
   std::vector<comm::Message> sends, receives;
   std::int64_t row = 0;
   for (int rank = first; rank < first + mesh_.ulysses(); ++rank) {
     Tensor target = queries.all.rows(row, mesh_.tokens(rank));
     row += mesh_.tokens(rank);
+    const Tensor& piece = packed[static_cast<std::size_t>(rank - first)];
     if (rank == me) {
-      const std::int64_t count = mesh_.heads(me);
-      copy_heads(q, {mesh_.first_head(me), heads}, target, {0, count}, count, channels);
-      continue;
+      target.copy_from(piece);
+    } else {
+      sends.push_back({rank, piece});
+      receives.push_back({rank, target});
     }
-    sends.push_back({rank, dense_heads(q, heads_in(rank))});
-    receives.push_back({rank, target});
   }
   queries.messages = group_.begin_exchange(sends, receives);
   return queries;
 }
 
-// Sends the keys and values of a part from the ranks that hold them to all ranks that compute
-// attention. Heads are packed once per mesh column; a column that needs all heads needs no packing.
-Attend::Rows Attend::send_part(const Tensor& keys_values, const Part& keys) const {
+// Exchanges keys and values within a mesh row: those of all tokens of the row, in global order, for
+// this rank's heads.
+Tensor Attend::gather_row(const Tensor& keys_values) const {
+  const int me = group_.rank();
+  const Part all{0, mesh_.row_tokens(me)};
+  Tensor row = receive_part(send_part(keys_values, all, row_), all, row_);
+  if (mesh_.attends(me)) return row;
+  const auto& [batch, heads, channels, ring] = mesh_.geometry();
+  return Tensor::empty({all.count, batch, 2, mesh_.heads(me), channels}, dtype_, device_);
+}
+
+// Sends the keys and values of a part from the holders to those of them that compute attention.
+// Heads are packed once per mesh column.
+Attend::Rows Attend::send_part(const Tensor& keys_values, const Part& keys,
+                               const Holders& holders) const {
   const trace::Scope scope(trace::spans::exchange);
   const int me = group_.rank();
   const auto& [batch, heads, channels, ring] = mesh_.geometry();
-  const Range mine = tokens_in_part(me, keys);
-  const Tensor rows = keys_values.rows(mine.begin, mine.count);
+  const auto tokens_of = [&](std::size_t holder) {
+    const auto& numbers = holders.numbers[holder];
+    const auto begin = std::ranges::lower_bound(numbers, keys.first);
+    const auto end = std::lower_bound(begin, numbers.end(), keys.first + keys.count);
+    return std::span(begin, end);
+  };
+  const auto mine = tokens_of(holders.me);
+  const std::int64_t count = std::ssize(mine);
+  const Tensor rows = keys_values.rows(mine.data() - holders.numbers[holders.me].data(), count);
   const PurposeScope purpose(Purpose::exchange);
   Rows part;
   std::vector<comm::Message> sends, receives;
-  std::vector<Tensor> of_columns(static_cast<std::size_t>(mesh_.ulysses()));
-  const auto packed = [&](int rank) {
-    Tensor& piece = of_columns[static_cast<std::size_t>(mesh_.column(rank))];
-    if (piece.empty()) piece = dense_heads(rows, heads_in(rank, keys));
-    return piece;
+  // Of ranks of one row each needs other heads, of ranks of one column all need the same.
+  std::vector<Range> wanted{heads_in(me, keys)};
+  const bool one_column = mesh_.column(holders.ranks.front()) == mesh_.column(holders.ranks.back());
+  if (!one_column) {
+    wanted.clear();
+    for (const int rank : holders.ranks) wanted.push_back(heads_in(rank, keys));
+  }
+  std::vector<Tensor> pieces;
+  if (count > 0) pieces = pack_heads(rows, holders.heads.begin, wanted);
+  const auto packed = [&](std::size_t holder) { return pieces[one_column ? 0 : holder]; };
+  const auto arrive = [&](std::size_t holder, const Tensor& tensor) {
+    part.arrivals.push_back({holder, tensor});
   };
   if (mesh_.attends(me)) {
     const std::int64_t mine_of_heads = heads_in(me, keys).count;
-    if (mine.count == keys.count && mine_of_heads == heads) {
+    if (count == keys.count && mine_of_heads == holders.heads.count) {
       part.all = rows;
     } else {
       part.all = Tensor::empty({keys.count, batch, 2, mine_of_heads, channels}, rows.dtype(),
                                rows.device());
-      if (mine.count > 0) part.arrivals.push_back({me, packed(me)});
+      if (count > 0) arrive(holders.me, packed(holders.me));
     }
   }
-  // Every rank sends to its next neighbour first, so that not all ranks send to rank 0 first.
-  for (int step = 1; step < mesh_.ranks(); ++step) {
-    const int to = (me + step) % mesh_.ranks();
-    if (mine.count > 0 && mesh_.attends(to)) sends.push_back({to, packed(to)});
-    const int from = (me - step + mesh_.ranks()) % mesh_.ranks();
-    const Range theirs = tokens_in_part(from, keys);
-    if (theirs.count == 0 || !mesh_.attends(me)) continue;
-    const auto& numbers = numbers_[static_cast<std::size_t>(from)];
-    const std::int64_t begin = numbers[static_cast<std::size_t>(theirs.begin)];
-    const std::int64_t last = numbers[static_cast<std::size_t>(theirs.begin + theirs.count - 1)];
+  // Every rank sends to its next neighbour first, so that not all ranks send to the first first.
+  const std::size_t size = holders.ranks.size();
+  for (std::size_t step = 1; step < size; ++step) {
+    const std::size_t to = (holders.me + step) % size;
+    if (count > 0 && mesh_.attends(holders.ranks[to])) {
+      sends.push_back({holders.ranks[to], packed(to)});
+    }
+    const std::size_t from = (holders.me + size - step) % size;
+    const auto theirs = tokens_of(from);
+    if (theirs.empty() || !mesh_.attends(me)) continue;
     // Consecutive keys are received directly in their rows of `all`.
-    if (last - begin + 1 == theirs.count) {
-      receives.push_back({from, part.all.rows(begin - keys.first, theirs.count)});
+    if (theirs.back() - theirs.front() + 1 == std::ssize(theirs)) {
+      receives.push_back(
+          {holders.ranks[from], part.all.rows(theirs.front() - keys.first, std::ssize(theirs))});
       continue;
     }
     Shape shape = part.all.shape();
-    shape[0] = theirs.count;
-    part.arrivals.push_back({from, Tensor::empty(std::move(shape), rows.dtype(), rows.device())});
-    receives.push_back({from, part.arrivals.back().rows});
+    shape[0] = std::ssize(theirs);
+    arrive(from, Tensor::empty(std::move(shape), rows.dtype(), rows.device()));
+    receives.push_back({holders.ranks[from], part.arrivals.back().rows});
   }
   part.messages = group_.begin_exchange(sends, receives);
   return part;
 }
 
 // Waits for a part and returns its keys and values in global order.
-Tensor Attend::receive_part(Rows part, const Part& keys) const {
+Tensor Attend::receive_part(Rows part, const Part& keys, const Holders& holders) const {
   const trace::Scope scope(trace::spans::exchange);
   part.messages.finish();
-  for (const auto& [rank, rows] : part.arrivals) {
-    const Range range = tokens_in_part(rank, keys);
-    const auto& numbers = numbers_[static_cast<std::size_t>(rank)];
-    std::vector<std::int64_t> indices(numbers.begin() + range.begin,
-                                      numbers.begin() + range.begin + range.count);
+  for (const auto& [holder, rows] : part.arrivals) {
+    const auto& numbers = holders.numbers[holder];
+    const auto begin = std::ranges::lower_bound(numbers, keys.first);
+    std::vector<std::int64_t> indices(begin, begin + rows.shape(0));
     for (std::int64_t& index : indices) index -= keys.first;
     scatter_rows(rows, indices, part.all);
   }
@@ -330,29 +459,28 @@ Tensor Attend::return_results(const Tensor& attended, const Tensor& q) const {
   if (mesh_.ulysses() == 1) return attended;
   const trace::Scope scope(trace::spans::exchange);
   const int me = group_.rank(), first = mesh_.first_of_row(me);
-  const auto& [batch, heads, channels, ring] = mesh_.geometry();
-  Tensor out = Tensor::empty(q.shape(), q.dtype(), q.device());
-  std::vector<Rows::Arrival> arrivals;
+  const std::vector<Range> ranges = heads_of_row();
+  Tensor out = Tensor::empty(q.shape(), q.dtype(), q.device()), packed;
+  {
+    const PurposeScope purpose(Purpose::exchange);
+    packed = Tensor::empty({q.numel()}, q.dtype(), q.device());
+  }
+  std::vector<Tensor> pieces = parts_of(packed, q.shape(), ranges);
   std::vector<comm::Message> sends, receives;
   std::int64_t row = 0;
   for (int rank = first; rank < first + mesh_.ulysses(); ++rank) {
     const Tensor theirs = attended.rows(row, mesh_.tokens(rank));
     row += mesh_.tokens(rank);
+    Tensor& piece = pieces[static_cast<std::size_t>(rank - first)];
     if (rank == me) {
-      arrivals.push_back({me, theirs});
-      continue;
+      piece.copy_from(theirs);
+    } else {
+      sends.push_back({rank, theirs});
+      receives.push_back({rank, piece});
     }
-    sends.push_back({rank, theirs});
-    const PurposeScope purpose(Purpose::exchange);
-    arrivals.push_back({rank, Tensor::empty({mesh_.tokens(me), batch, mesh_.heads(rank), channels},
-                                            q.dtype(), q.device())});
-    receives.push_back({rank, arrivals.back().rows});
   }
   group_.exchange(sends, receives);
-  for (const auto& [rank, rows] : arrivals) {
-    const std::int64_t count = mesh_.heads(rank);
-    copy_heads(rows, {0, count}, out, {mesh_.first_head(rank), heads}, count, channels);
-  }
+  unpack_heads(packed, ranges, out);
   return out;
 }
 
@@ -360,13 +488,13 @@ Tensor Attend::return_results(const Tensor& attended, const Tensor& q) const {
 // values for the next share are sent.
 Tensor Attend::attend_to_all_keys(Rows queries, const Tensor& mine, float scale) const {
   const int me = group_.rank();
-  Rows next = send_part(mine, share_of_heads(0));
+  Rows next = send_part(mine, share_of_heads(0), holders_);
   queries.messages.finish();
   const Tensor& all = queries.all;
   Tensor out = shares_ == 1 ? all : Tensor::empty(all.shape(), all.dtype(), all.device());
   for (std::int64_t share = 0; share < shares_; ++share) {
-    const Tensor part = receive_part(std::exchange(next, {}), share_of_heads(share));
-    if (share + 1 < shares_) next = send_part(mine, share_of_heads(share + 1));
+    const Tensor part = receive_part(std::exchange(next, {}), share_of_heads(share), holders_);
+    if (share + 1 < shares_) next = send_part(mine, share_of_heads(share + 1), holders_);
     if (!mesh_.attends(me)) continue;
     const Range some = heads_in(me, share_of_heads(share));
     const std::int64_t first = mesh_.first_head(me), count = some.count;
@@ -383,7 +511,8 @@ Tensor Attend::operator()(const Tensor& q, const std::function<Tensor()>& keys_v
   expect(q.dtype() == dtype_ && q.device() == device_, "attention of {} on {} set up for {} on {}",
          name_of(q.dtype()), to_string(q.device()), name_of(dtype_), to_string(device_));
   Rows queries = send_queries(q);
-  const Tensor mine = keys_values();
+  Tensor mine = keys_values();
+  if (!row_.ranks.empty()) mine = gather_row(mine);
   if (needs_all_keys_)
     return return_results(attend_to_all_keys(std::move(queries), mine, scale), q);
   const bool on_gpu = device_.is_cuda();
@@ -393,12 +522,12 @@ Tensor Attend::operator()(const Tensor& q, const std::function<Tensor()>& keys_v
   const auto part_at = [&](std::int64_t first) {
     return Part{first, std::min(part_tokens, all - first)};
   };
-  Rows next = send_part(mine, part_at(0));
+  Rows next = send_part(mine, part_at(0), holders_);
   queries.messages.finish();
   ops::Attention attention(queries.all, scale, 1, numerics_);
   for (std::int64_t first = 0; first < all; first += part_tokens) {
-    const Tensor part = receive_part(std::exchange(next, {}), part_at(first));
-    if (first + part_tokens < all) next = send_part(mine, part_at(first + part_tokens));
+    const Tensor part = receive_part(std::exchange(next, {}), part_at(first), holders_);
+    if (first + part_tokens < all) next = send_part(mine, part_at(first + part_tokens), holders_);
     if (mesh_.attends(group_.rank())) attention.add(part);
     constexpr std::int64_t parts_between_points = 8;
     if ((first / part_tokens + 1) % parts_between_points == 0) interruption_point();

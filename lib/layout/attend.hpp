@@ -6,6 +6,7 @@
 #include "layout/mesh.hpp"
 #include "layout/sharded.hpp"
 #include "ops/attention.hpp"
+#include "tensor/cuda/strided_copy.hpp"
 
 namespace reelmesh {
 
@@ -25,7 +26,11 @@ void prepare_attend(const comm::Group& group, Device device, DType dtype, std::i
 /// part at the same time, directly from the ranks that hold it, and the next part is sent while the
 /// current one is computed. So the bits do not depend on layout and mesh, and a rank has two parts
 /// of the keys in memory, not all. If the kernel needs all keys at once
-/// (ops::uses_fused_attention), the parts are shares of the heads instead.
+/// (ops::uses_fused_attention), the parts are shares of the heads instead. With Ulysses and ring
+/// together, the ranks of a row first exchange keys and values as they do queries. Then a rank
+/// sends those of its row to one rank of each other row. So a rank has (ulysses − 1) + (ring − 1)
+/// peers instead of ulysses · ring − 1, and sends as many bytes; if a row is on one node, each key
+/// leaves the node once for each other row.
 class Attend {
  public:
   /// Keys per part. Larger on a GPU, which needs more work per kernel, and which writes the partial
@@ -35,12 +40,16 @@ class Attend {
   /// heads. heads: the minimum of a rank. More shares leave less of the messages to wait for, but
   /// each ends with multiprocessors that have nothing to do. So over links within a node (`near`)
   /// there are only as many as leave each share six waves of thread blocks; a multiprocessor
-  /// computes a tile of 128 queries at a time. tiles: of one head, of all batch items.
+  /// computes a tile of 128 queries at a time. tiles: of one head, of all batch items. Between
+  /// nodes there are as many as leave each message 4 MiB, which takes several times the latency.
+  /// message: bytes of keys and values that one rank sends to another, for all shares.
   static constexpr std::int64_t head_shares(std::int64_t heads, std::int64_t tiles,
-                                            std::int64_t multiprocessors, bool near) {
-    constexpr std::int64_t most = 4, waves = 6;
+                                            std::int64_t multiprocessors, bool near,
+                                            std::int64_t message) {
+    constexpr std::int64_t most = 4, waves = 6, smallest = std::int64_t{4} << 20;
     std::int64_t shares = std::clamp<std::int64_t>(heads, 1, most);
-    while (near && shares > 1 && heads / shares * tiles < waves * multiprocessors) --shares;
+    if (!near) return std::clamp<std::int64_t>(message / smallest, 1, shares);
+    while (shares > 1 && heads / shares * tiles < waves * multiprocessors) --shares;
     return shares;
   }
   /// Queries of a tile.
@@ -66,25 +75,45 @@ class Attend {
   Tensor operator()(const Tensor& q, const std::function<Tensor()>& keys_values, float scale) const;
 
  private:
-  struct Rows;   // this rank's tensors with their pending messages
-  struct Range;  // a range of a rank's tokens, or of all heads
-  struct Part;   // a range of all keys, for a share of the heads
+  struct Rows;  // this rank's tensors with their pending messages
+  struct Part;  // a range of all keys, for a share of the heads
+  // [begin, begin + count) of the tokens that a rank holds, or of all heads.
+  struct Range {
+    std::int64_t begin, count;
+  };
+  // Ranks that send one another their keys and values: all, those of a row, or one of each row.
+  struct Holders {
+    std::vector<int> ranks;
+    std::vector<std::vector<std::int64_t>> numbers;  // of each one's tokens among those of all
+    std::size_t me = 0;                              // this rank
+    Range heads{0, 0};                               // that they hold
+  };
   /// Collective.
   std::int64_t choose_shares() const;
   Part share_of_heads(std::int64_t share) const;
   Range heads_in(int rank) const;
   Range heads_in(int rank, const Part& keys) const;
-  Range tokens_in_part(int rank, const Part& part) const;
+  void find_holders(std::vector<std::vector<std::int64_t>> numbers);
   Rows send_queries(const Tensor& q) const;
-  Rows send_part(const Tensor& keys_values, const Part& keys) const;
-  Tensor receive_part(Rows part, const Part& keys) const;
+  Tensor gather_row(const Tensor& keys_values) const;
+  Rows send_part(const Tensor& keys_values, const Part& keys, const Holders& holders) const;
+  Tensor receive_part(Rows part, const Part& keys, const Holders& holders) const;
   Tensor return_results(const Tensor& attended, const Tensor& q) const;
   Tensor attend_to_all_keys(Rows queries, const Tensor& mine, float scale) const;
+  std::vector<Range> heads_of_row() const;
   static Tensor dense_heads(const Tensor& x, const Range& some, std::int64_t first = 0);
+  static std::vector<Tensor> parts_of(const Tensor& packed, const Shape& shape,
+                                      std::span<const Range> ranges);
+  static std::vector<gpu::StridedCopy> copies(const Shape& shape, std::int64_t first,
+                                              std::span<const Range> ranges);
+  static std::vector<Tensor> pack_heads(const Tensor& x, std::int64_t first,
+                                        std::span<const Range> ranges);
+  static void unpack_heads(const Tensor& packed, std::span<const Range> ranges, Tensor& x);
 
   comm::Group group_;
   AttentionMesh mesh_;
-  std::vector<std::vector<std::int64_t>> numbers_;  ///< global indices of each rank's tokens
+  Holders row_;      ///< if there are several rows and columns: this rank's row
+  Holders holders_;  ///< of the parts
   DType dtype_;
   Device device_;
   Numerics numerics_;

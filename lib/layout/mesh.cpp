@@ -1,5 +1,7 @@
 #include "layout/mesh.hpp"
 
+#include <algorithm>
+
 namespace reelmesh {
 
 std::string to_string(const Mesh& mesh) {
@@ -23,9 +25,7 @@ AttentionMesh::AttentionMesh(const std::vector<Layout>& segments, const Attentio
     row_tokens_[static_cast<std::size_t>(row(r))] += tokens(r);
     all_tokens_ += tokens(r);
   }
-  for (int r = 0; r < ranks(); ++r) {
-    if (attends(r)) attended_heads_ += heads(r);
-  }
+  rows_with_tokens_ = std::ranges::count_if(row_tokens_, [](auto tokens) { return tokens > 0; });
 }
 
 std::int64_t AttentionMesh::first_head(int rank) const {
@@ -44,9 +44,10 @@ std::int64_t AttentionMesh::sent_elements(int rank) const {
   const std::int64_t element = geometry_.batch * geometry_.channels;  // per token and head
   const std::int64_t queries = tokens(rank) * (geometry_.heads - heads(rank));
   const std::int64_t results = (row_tokens(rank) - tokens(rank)) * heads(rank);
-  const std::int64_t own_heads = attends(rank) ? heads(rank) : 0;
-  const std::int64_t keys_values = 2 * tokens(rank) * (attended_heads_ - own_heads);
-  return element * (queries + keys_values + results);
+  const std::int64_t in_row = 2 * queries;
+  const std::int64_t to_rows =
+      attends(rank) ? 2 * row_tokens(rank) * heads(rank) * (rows_with_tokens_ - 1) : 0;
+  return element * (queries + in_row + to_rows + results);
 }
 
 }  // namespace reelmesh

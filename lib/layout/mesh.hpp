@@ -33,6 +33,7 @@ class AttentionMesh {
   AttentionMesh(const std::vector<Layout>& segments, const AttentionGeometry& geometry);
 
   int ranks() const { return static_cast<int>(tokens_.size()); }
+  int ring() const { return geometry_.ring; }
   int ulysses() const { return ranks() / geometry_.ring; }
   const AttentionGeometry& geometry() const { return geometry_; }
   int row(int rank) const { return rank / ulysses(); }
@@ -47,10 +48,11 @@ class AttentionMesh {
   /// Whether the rank computes any attention, and so needs keys.
   bool attends(int rank) const { return row_tokens(rank) > 0 && heads(rank) > 0; }
 
-  /// Elements that the rank sends in one call: queries for other heads and results of other tokens
-  /// to the ranks of its row, and keys and values to every rank that attends (its heads only). With
-  /// S tokens of D channels in equal parts on P ranks this is batch times 4·S·D/P·(1 − 1/P) for
-  /// Ulysses alone and 2·S·D·(P − 1)/P for the ring alone.
+  /// Elements that the rank sends in one call: queries, keys and values for other heads and results
+  /// of other tokens to the ranks of its row, and the keys and values of its row for its heads to
+  /// one rank of every other row that has tokens. With S tokens of D channels in equal parts on P
+  /// ranks this is batch times 4·S·D/P·(1 − 1/P) for Ulysses alone, 2·S·D·(P − 1)/P for the ring
+  /// alone.
   std::int64_t sent_elements(int rank) const;
 
  private:
@@ -58,7 +60,7 @@ class AttentionMesh {
   std::vector<std::int64_t> tokens_;      ///< per rank
   std::vector<std::int64_t> row_tokens_;  ///< per row
   std::int64_t all_tokens_ = 0;
-  std::int64_t attended_heads_ = 0;  ///< sum of heads(rank) over the ranks that attend
+  std::int64_t rows_with_tokens_ = 0;
 };
 
 }  // namespace reelmesh

@@ -1,7 +1,10 @@
 #include "layout/relayout.hpp"
 
+#include <array>
 #include <cstring>
+#include <functional>
 #include <map>
+#include <numeric>
 
 #include "base/error.hpp"
 #include "base/trace.hpp"
@@ -21,31 +24,30 @@ int sending_rank(const Move& move, int receiver, const std::vector<int>& holders
   return holds ? self : holders[static_cast<std::size_t>(receiver) % holders.size()];
 }
 
-// Calls f(source offset, target offset, elements) for every contiguous run of the box.
+// Calls f(source offset, target offset, elements) for every contiguous run of a copy.
 template <class F>
-void for_each_run(const Box& box, const Box& from, const Box& to, F&& f) {
-  const std::size_t axes = box.extent.size();
-  // Trailing axes that are whole in all three boxes form one run with the axis before them.
-  std::size_t run_axis = axes - 1;
-  std::int64_t run = box.extent[run_axis];
-  while (run_axis > 0 && box.extent[run_axis] == from.extent[run_axis] &&
-         box.extent[run_axis] == to.extent[run_axis]) {
-    --run_axis;
-    run *= box.extent[run_axis];
+void for_each_run(const gpu::StridedCopy& copy, F&& f) {
+  // Trailing axes that are contiguous in both arrays form one run.
+  int axes = copy.axes;
+  std::int64_t run = 1;
+  while (axes > 0 && copy.source[axes - 1] == run && copy.target[axes - 1] == run) {
+    run *= copy.extent[--axes];
   }
-  Shape index(run_axis, 0);
+  std::array<std::int64_t, gpu::StridedCopy::max_axes> index{};
+  std::int64_t source = copy.source_offset, target = copy.target_offset;
   while (true) {
-    std::int64_t source = 0;
-    std::int64_t target = 0;
-    for (std::size_t axis = 0; axis < axes; ++axis) {
-      const std::int64_t at = box.offset[axis] + (axis < run_axis ? index[axis] : 0);
-      source = source * from.extent[axis] + at - from.offset[axis];
-      target = target * to.extent[axis] + at - to.offset[axis];
-    }
     f(source, target, run);
-    std::size_t axis = run_axis;
-    while (axis > 0 && ++index[axis - 1] == box.extent[axis - 1]) index[--axis] = 0;
-    if (axis == 0) return;
+    int axis = axes - 1;
+    for (; axis >= 0; --axis) {
+      const auto at = static_cast<std::size_t>(axis);
+      source += copy.source[at];
+      target += copy.target[at];
+      if (++index[at] < copy.extent[at]) break;
+      source -= index[at] * copy.source[at];
+      target -= index[at] * copy.target[at];
+      index[at] = 0;
+    }
+    if (axis < 0) return;
   }
 }
 
@@ -59,19 +61,25 @@ std::int64_t key_elements(DType dtype) {
 
 void copy_box(const Box& box, const Tensor& source, const Box& from, Tensor& target,
               const Box& to) {
-  if (box.empty()) return;
-  if (target.device().only_shapes) return note_moved(2 * box.numel() * size_of(source.dtype()));
+  if (!box.empty()) copy_elements(strided_copy(box, from, to), source, target);
+}
+
+void copy_elements(const gpu::StridedCopy& copy, const Tensor& source, Tensor& target) {
+  const std::int64_t size = size_of(source.dtype());
+  if (target.device().only_shapes) {
+    return note_moved(2 * size *
+                      std::accumulate(copy.extent, copy.extent + copy.axes, std::int64_t{1},
+                                      std::multiplies<>()));
+  }
   const auto on_cpu = [&] {
-    const std::int64_t size = size_of(source.dtype());
     const auto* read = static_cast<const std::byte*>(source.raw());
     auto* write = static_cast<std::byte*>(target.raw());
-    for_each_run(box, from, to, [&](std::int64_t s, std::int64_t t, std::int64_t run) {
+    for_each_run(copy, [&](std::int64_t s, std::int64_t t, std::int64_t run) {
       std::memcpy(write + t * size, read + s * size, static_cast<std::size_t>(run * size));
     });
   };
   dispatch(
-      target.device(), [&] { gpu::copy_strided(strided_copy(box, from, to), source, target); },
-      on_cpu);
+      target.device(), [&] { gpu::copy_strided(copy, source, target); }, on_cpu);
 }
 
 gpu::StridedCopy strided_copy(const Box& box, const Box& from, const Box& to) {
@@ -281,7 +289,8 @@ void Exchange::add_back(const std::vector<Tensor>& targets, std::span<Tensor> so
     for (const Piece& piece : pieces[rank]) {
       const float* from = buffer.rows(done, piece.box.numel()).data<float>();
       float* into = sources[piece.move].data<float>();
-      for_each_run(piece.box, piece.box, own_[piece.move].source_box,
+      if (piece.box.empty()) continue;
+      for_each_run(strided_copy(piece.box, piece.box, own_[piece.move].source_box),
                    [&](std::int64_t read, std::int64_t write, std::int64_t run) {
                      for (std::int64_t i = 0; i < run; ++i) into[write + i] += from[read + i];
                    });

@@ -97,8 +97,11 @@ Sharded relayout(const Sharded& x, const Layout& to);
 /// global coordinates, row-major). Both are on the host or on the same device.
 void copy_box(const Box& box, const Tensor& source, const Box& from, Tensor& target, const Box& to);
 
-/// The same copy as strides and offsets for the CUDA kernel. The box is not empty; at most
-/// StridedCopy::max_axes axes.
+/// The same copy as strides and offsets. The box is not empty; at most StridedCopy::max_axes axes.
 gpu::StridedCopy strided_copy(const Box& box, const Box& from, const Box& to);
+
+/// Copies a box of elements between arrays with these strides; the last axis is contiguous in both.
+/// Both are on the host or on the same device, where it is one kernel.
+void copy_elements(const gpu::StridedCopy& copy, const Tensor& source, Tensor& target);
 
 }  // namespace reelmesh

@@ -269,7 +269,7 @@ StepCost estimated_step(const DenoiseWorkload& w, const LayoutCandidate& candida
   if (!whole.timed()) return cost;
   cost.time.computation =
       part_of_others * whole.other_seconds + part_of_attention * whole.attention_seconds;
-  // Queries, keys, values and results to the others of a row; keys and values to all rows.
+  // Queries, keys, values and results to the others of a row; keys and values to other rows.
   const Mesh& mesh = layout.mesh;
   const std::int64_t messages =
       w.layers * (4 * (mesh.ulysses - 1) + (mesh.ring - 1)) + (mesh.cfg - 1);

@@ -129,6 +129,29 @@ TEST(FastestLayout, OfAGroupIsThatOfAuto) {
   }
 }
 
+// Six ranks, four on a node: ranks 0 and 3 have as many tokens and heads, but only the row of rank
+// 0 is on one node.
+TEST(FastestLayout, CountsWhatLeavesTheNode) {
+  const auto times = time_model(machine_of("h100"), {.of_node = 4});
+  const auto& [family, clip] = model_of("cogvideox-5b");
+  const auto runs = DryRuns::of(*family, precision, {}, false, {times, times});
+  ClipWorkload workload = family->workload(clip, clip.tokens());
+  runs->complete(workload, clip, 1);
+  LayoutRequest request{.shard = Shard::height, .ranks = 6};
+  request.mesh.cfg = 1;
+  request.mesh.ring = 2;
+  const DenoiseLayout layout = choose_layout(workload.denoise, request).layout();
+  ASSERT_EQ(layout.mesh, (Mesh{1, 2, 3}));
+  const auto tokens = [&](int rank) {
+    return std::pair{layout.tokens.box(rank).numel(), layout.text.box(rank).numel()};
+  };
+  ASSERT_EQ(tokens(0), tokens(3));
+  const auto network = [&](int rank) {
+    return runs->denoise(0, layout, rank, {}).step.time.network;
+  };
+  EXPECT_GT(network(3), 1.2 * network(0));
+}
+
 // Some clips of a model on a machine, 8 GPUs on a node.
 class GpuJob {
  public:

@@ -136,8 +136,9 @@ TEST(JointLayout, WorkFollowsTheWeights) {
             "[1, 6, 1]: [0:1, 0:1, 0:1] [0:1, 1:2, 0:1] [0:1, 2:6, 0:1]");
 }
 
-// Bytes that a rank sends in a step, from its boxes: queries and results to the ranks of its
-// Ulysses group, keys and values to all ranks of its branch; with cfg 2 also the prediction.
+// Bytes that a rank sends in a step, from its boxes: queries, keys, values and results to the ranks
+// of its Ulysses group, keys and values of that group to a rank of each other group of its branch;
+// with cfg 2 also the prediction.
 std::int64_t bytes_by_boxes(const DenoiseLayout& layout, const DenoiseWorkload& w, int rank) {
   const Mesh& mesh = layout.mesh;
   const std::int64_t channels = w.head_channels * w.branches / mesh.cfg;
@@ -151,10 +152,17 @@ std::int64_t bytes_by_boxes(const DenoiseLayout& layout, const DenoiseWorkload& 
   const int me = rank % mesh.branch_ranks();
   std::int64_t elements = 0;
   for (int other = 0; other < mesh.branch_ranks(); ++other) {
-    if (other == me) continue;
-    elements += 2 * tokens(me) * heads(other);
-    if (other / mesh.ulysses != me / mesh.ulysses) continue;
-    elements += tokens(me) * heads(other) + tokens(other) * heads(me);
+    if (other == me || other / mesh.ulysses != me / mesh.ulysses) continue;
+    elements += 3 * tokens(me) * heads(other) + tokens(other) * heads(me);
+  }
+  const auto row_tokens = [&](int row) {
+    std::int64_t sum = 0;
+    for (int i = 0; i < mesh.ulysses; ++i) sum += tokens(row * mesh.ulysses + i);
+    return sum;
+  };
+  const int mine = me / mesh.ulysses;
+  for (int row = 0; row < mesh.ring; ++row) {
+    if (row != mine && row_tokens(row) > 0) elements += 2 * row_tokens(mine) * heads(me);
   }
   const std::int64_t prediction = mesh.cfg == 2 ? 4 * 64 * layout.tokens.box(me).numel() : 0;
   return w.layers * elements * channels * w.element_bytes + prediction;

@@ -141,7 +141,7 @@ ClipWorkload CogVideoX::workload(const Clip& clip, std::int64_t text_tokens) con
   return workload;
 }
 
-// All keys are sent to all ranks that attend, so that only what the rank has counts.
+// Keys of all tokens are sent to every row, so that only what the rank and its row have counts.
 std::vector<std::int64_t> CogVideoX::share(const DenoiseLayout& layout, int rank) const {
   const int own = layout.branch_rank(rank), ulysses = layout.mesh.ulysses;
   const int first = own / ulysses * ulysses, column = own - first;

@@ -1,5 +1,7 @@
 #include "tensor/cuda/strided_copy.hpp"
 
+#include <cstring>
+
 #include "layout/relayout.hpp"
 #include "support/test_device.hpp"
 
@@ -33,6 +35,32 @@ TEST_P(StridedCopyTest, CopiesBoxes) {
     gpu::copy_strided(strided_copy(box, from, to), there(source), copied);
     EXPECT_TRUE(same_bits(back(copied), target)) << to_string(to.extent);
   }
+}
+
+// Columns of rows, one column after another: the axes have another order in the target.
+TEST_P(StridedCopyTest, CopiesColumns) {
+  constexpr std::int64_t rows = 7, columns = 3, width = 8, all = 30, first = 4;
+  const Tensor source = numbered({rows, all}, GetParam());
+  const gpu::StridedCopy copy{.axes = 3,
+                              .extent = {columns, rows, width},
+                              .source = {width, all, 1},
+                              .target = {rows * width, width, 1},
+                              .source_offset = first};
+  Tensor expected = Tensor::empty({columns, rows, width}, GetParam());
+  const std::int64_t size = size_of(GetParam());
+  for (std::int64_t i = 0; i < expected.numel(); ++i) {
+    const std::int64_t column = i / (rows * width), row = i / width % rows, at = i % width;
+    const std::int64_t from = row * all + first + column * width + at;
+    std::memcpy(static_cast<std::byte*>(expected.raw()) + i * size,
+                static_cast<const std::byte*>(source.raw()) + from * size,
+                static_cast<std::size_t>(size));
+  }
+  Tensor on_host = Tensor::zeros(expected.shape(), GetParam());
+  copy_elements(copy, source, on_host);
+  EXPECT_TRUE(same_bits(on_host, expected));
+  Tensor copied = Tensor::zeros(expected.shape(), GetParam(), test_device());
+  copy_elements(copy, there(source), copied);
+  EXPECT_TRUE(same_bits(back(copied), expected));
 }
 
 }  // namespace
