@@ -81,6 +81,17 @@ void require_right_convolutions(Device device, DType dtype) {
       device, [&] { gpu::require_right_convolutions(dtype); }, [] {});
 }
 
+void measure_convolution(Device device, const ConvolutionShape& shape, const Numerics& numerics,
+                         double seconds) {
+  dispatch(
+      device,
+      [&] {
+        const bool tf32 = gpu::allows_tf32(numerics, shape.weight[1]);
+        gpu::measure_convolution(device, shape, tf32, numerics.reproducible, seconds);
+      },
+      [] {});
+}
+
 std::string convolution_choice(Device device, const ConvolutionShape& shape,
                                const Numerics& numerics, std::size_t attempt) {
   const auto none = [] { return std::string(); };

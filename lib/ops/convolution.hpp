@@ -63,6 +63,11 @@ struct Image {
   std::vector<Piece> pieces;
 };
 
+/// Measures algorithms for a convolution of these shapes on a GPU for about so many seconds, and
+/// uses the fastest from now on; with numerics.reproducible of those that have the bits of the
+/// first. Does nothing on a CPU. Throws as convolution_choice().
+void measure_convolution(Device device, const ConvolutionShape& shape, const Numerics& numerics,
+                         double seconds);
 /// The algorithm that this rank takes for a convolution of these shapes on a GPU, for
 /// use_convolution() on all ranks, whose bits then agree; attempt: from 0, the next after so many
 /// that some rank could not use. Throws Error(unavailable) if there is none. Empty on a CPU, which

@@ -4,16 +4,23 @@
 //   REELMESH_EMULATED_CUDNN=91002           emulates cuDNN 9.10.2; default 9.19.0
 //   REELMESH_EMULATED_CUDNN_CONVOLUTION=N   its first N engines cannot run on this rank; each has
 //                                           other bits
+//   REELMESH_EMULATED_CUDNN_CONVOLUTIONS_FASTEST=N  its engine N is the fastest on this rank: other
+//                                           engines take 20 ms more. 3 has the bits of 0. Without
+//                                           it, none is measured
 #include "ops/cuda/convolve.hpp"
 
 #include <cudnn.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdlib>
 #include <cstring>
+#include <functional>
 #include <map>
 #include <string>
+#include <thread>
 #include <utility>
+#include <vector>
 
 #include "base/error.hpp"
 #include "base/trace.hpp"
@@ -30,6 +37,15 @@ std::size_t cudnnGetVersion() {
 namespace reelmesh::gpu {
 namespace {
 
+// Engines with other bits. The next engine has the bits of the first.
+constexpr std::int64_t engines = 3;
+
+// The engine that is the fastest on this rank; -1: none is measured.
+std::int64_t fastest_engine() {
+  const char* text = std::getenv("REELMESH_EMULATED_CUDNN_CONVOLUTIONS_FASTEST");
+  return text == nullptr ? -1 : std::atol(text);
+}
+
 // Held by value: a graph may run it again after the tensors are destroyed.
 struct Problem {
   DType dtype;
@@ -39,9 +55,12 @@ struct Problem {
   const std::byte *from, *weight;
   std::byte* into;
   // Zeros before the taps, so that other products are added first.
-  std::int64_t shift() const { return 3 * engine; }
+  std::int64_t shift() const { return 3 * (engine % engines); }
 
   void run() const {
+    if (const std::int64_t fastest = fastest_engine(); fastest >= 0 && engine != fastest) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    }
     const std::int64_t taps = w[1] * w[2] * w[3], in = w[4], out = w[0];
     std::vector<float> plain(static_cast<std::size_t>(numel(w)));
     convert(weight, dtype, plain.data(), DType::float32, numel(w));
@@ -88,15 +107,52 @@ std::int64_t first_engine() {
   const char* text = std::getenv("REELMESH_EMULATED_CUDNN_CONVOLUTION");
   return text == nullptr ? 0 : std::atol(text);
 }
-constexpr std::int64_t engines = 3;
-
 using Key = std::pair<ConvolutionShape, bool>;
 std::int64_t& engine_of(const Key& key) {
   static std::map<Key, std::int64_t> used;
   return used.try_emplace(key, first_engine()).first->second;
 }
 
+std::string name_of_engine(std::int64_t engine) {
+  return engine == 0 ? "" : engine == engines ? ", a faster engine" : ", another engine";
+}
+
+void run_engine(std::int64_t engine, const Tensor& x, const Tensor& w, std::int64_t stride,
+                Tensor& y) {
+  const Device device = x.device();
+  const Problem problem{x.dtype(),
+                        x.shape(),
+                        w.shape(),
+                        y.shape(),
+                        stride,
+                        engine,
+                        static_cast<const std::byte*>(x.address_on(device)),
+                        static_cast<const std::byte*>(w.address_on(device)),
+                        static_cast<std::byte*>(y.address_on(device))};
+  cuda::check(emulated::enqueue(cuda::stream(device), {"convolve", [problem] { problem.run(); }}),
+              "convolve");
+}
+
 }  // namespace
+
+void measure_convolution(Device device, const ConvolutionShape& shape, bool tf32, bool reproducible,
+                         double seconds) {
+  std::int64_t& used = engine_of({shape, tf32});
+  if (fastest_engine() < 0) return;
+  const auto& [dtype, source, weight, stride] = shape;
+  const Tensor x = numbers_to_measure(device, dtype, source);
+  const Tensor w = numbers_to_measure(device, dtype, weight);
+  Tensor y =
+      Tensor::empty({source[0], source[1] - weight[1] + 1, (source[2] - weight[2]) / stride + 1,
+                     (source[3] - weight[3]) / stride + 1, weight[0]},
+                    dtype, device);
+  const std::vector<std::int64_t> proposed{first_engine(), fastest_engine()};
+  std::vector<std::function<void()>> calls;
+  for (const std::int64_t engine : proposed) {
+    calls.push_back([&, engine, step = shape.stride] { run_engine(engine, x, w, step, y); });
+  }
+  used = proposed[fastest_call(device, calls, y, reproducible, seconds).index];
+}
 
 std::string convolution_choice(Device /*device*/, const ConvolutionShape& shape, bool tf32,
                                std::size_t attempt) {
@@ -116,20 +172,8 @@ bool use_convolution(Device /*device*/, const ConvolutionShape& shape, bool tf32
 
 void convolve(const Tensor& x, const Tensor& w, std::int64_t stride, bool tf32, Tensor& y) {
   const std::int64_t engine = engine_of({{x.dtype(), x.shape(), w.shape(), stride}, tf32});
-  trace::recorder().kernels.insert(
-      fmt::format("convolutions: emulated cuDNN{}", engine == 0 ? "" : ", another engine"));
-  const Device device = x.device();
-  const Problem problem{x.dtype(),
-                        x.shape(),
-                        w.shape(),
-                        y.shape(),
-                        stride,
-                        engine,
-                        static_cast<const std::byte*>(x.address_on(device)),
-                        static_cast<const std::byte*>(w.address_on(device)),
-                        static_cast<std::byte*>(y.address_on(device))};
-  cuda::check(emulated::enqueue(cuda::stream(device), {"convolve", [problem] { problem.run(); }}),
-              "convolve");
+  trace::recorder().kernels.insert("convolutions: emulated cuDNN" + name_of_engine(engine));
+  run_engine(engine, x, w, stride, y);
 }
 
 std::vector<EngineTiming> time_convolutions(const Tensor& x, const Tensor& w, std::int64_t stride,

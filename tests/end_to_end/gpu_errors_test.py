@@ -109,6 +109,31 @@ class GpuErrors(Scratch):
         self.assertEqual(videos["mixed"], videos["next"])
         self.assertEqual(videos["last"], videos["next"])
 
+    def test_ranks_use_the_fastest_engine_for_convolutions(self):
+        """That of the first rank, if it has the bits of the reference. The second finds another."""
+        fastest = {"reference": 0, "same bits": 3, "other bits": 1, "not reproducible": 1}
+        kinds = {"same bits": "a faster engine", "not reproducible": "another engine"}
+        videos = {}
+        for name, engine in fastest.items():
+            with self.subTest(engine=name):
+                options = self.reference.options(
+                    self.folder / name, prompt__text="a fox", sample__steps=1, sample__frames=1,
+                    sample__height=64, sample__width=64, numerics__dtype="bfloat16",
+                    numerics__reproducible="no" if name == "not reproducible" else "yes")
+                ranks = [{"REELMESH_EMULATED_CUDNN_CONVOLUTIONS_FASTEST": str(number)}
+                         for number in (engine, 2)]
+                outcome = run_unlike(options, ranks, {"REELMESH_EMULATED_GPUS": "2"})
+                self.assertEqual(outcome.status, 0, outcome)
+                with h5py.File(self.folder / name / "trace.h5", "r") as file:
+                    kernels = [text.decode() for text in file["ranks"]["kernels"]]
+                for text in kernels:
+                    for kind in ("a faster engine", "another engine"):
+                        self.assertEqual(kind in text, kind == kinds.get(name), kernels)
+                videos[name] = read_clip(self.folder / name)["video"].tobytes()
+        self.assertEqual(videos["same bits"], videos["reference"])
+        self.assertEqual(videos["other bits"], videos["reference"])
+        self.assertNotEqual(videos["not reproducible"], videos["reference"])
+
     def test_embeddings_wait_on_the_host(self):
         """The peak of a GPU's memory does not depend on the number of prompts."""
         peaks = []

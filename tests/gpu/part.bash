@@ -1,5 +1,5 @@
-# Parts of tests/gpu/run: time limits, logs, the summary and the archive of logs. Expects: minutes
-# (empty: no end), logs, out (may be empty), summary, scratch, models, program; failed=0.
+# Parts of tests/gpu/run and node: time limits, logs, the summary and the archive of logs. Expects:
+# minutes (empty: no end), full, logs, out (may be empty), summary, scratch, models, program; failed=0.
 
 has() {
   python3 -c "import importlib.util as i, sys; sys.exit(i.find_spec('$1') is None)" 2>/dev/null
@@ -29,12 +29,12 @@ said() {
   [ -z "$lines" ] || tr '\n' ';' <<<"$lines"
 }
 # part NAME SHORT LONG COMMAND …: runs it, its words in NAME.log. SHORT: its limit in seconds in a
-# run of nine minutes; LONG: without --minutes. Lines that match $show also go to the summary, as
+# run of `full` minutes; LONG: without --minutes. Lines that match $show also go to the summary, as
 # they come. With fused=1 it is a failure if the transformer's attention was not cuDNN's. Status 77
 # is for what had to be left out.
 part() {
   local name=$1 limit=$3 start=$SECONDS begin=$EPOCHREALTIME status what log=$logs/$1.log shown
-  [ -z "$minutes" ] || limit=$(($2 * minutes / 9 < $3 ? $2 * minutes / 9 : $3))
+  [ -z "$minutes" ] || limit=$(($2 * minutes / full < $3 ? $2 * minutes / full : $3))
   shift 3
   if [ "$(remaining)" -lt $((limit / 3)) ]; then
     left_out "$name" "$(remaining) s remain, its limit is $limit s"

@@ -15,7 +15,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "tools"))
 from results.span_names import names  # noqa: E402
 
 STAGES = (names.load, names.encode, names.encode_image, names.encode_video, names.denoise_step,
-          names.decode)
+          names.decode, names.train_step)
 OPERATIONS = (names.product, names.attention, names.norm, names.convolution, names.exchange,
               names.handover)
 SIZES = 16  # of operations of a stage, those that take longest

@@ -3,12 +3,13 @@
 #include <cudnn.h>
 
 #include <algorithm>
-#include <cstring>
+#include <cstdint>
 #include <span>
 
 #include "base/error.hpp"
 #include "ops/cuda/convolve.hpp"
 #include "ops/cuda/image_tiles.hpp"
+#include "ops/parallel.hpp"
 #include "tensor/cuda/libraries.hpp"
 
 namespace reelmesh::gpu {
@@ -17,23 +18,28 @@ namespace {
 // Tiles that are convolved together. May affect the bits, but is the same in all layouts.
 constexpr std::int64_t batch = TileBatch::max_tiles;
 
+// from: [out, in, taps] → into: [out, taps, padded].
+template <class Bits>
+void turn(const void* from, void* into, std::int64_t out, std::int64_t in, std::int64_t taps,
+          std::int64_t padded) {
+  const auto* plain = static_cast<const Bits*>(from);
+  auto* turned = static_cast<Bits*>(into);
+  ops::parallel_for(out, 8, [&](std::int64_t o) {
+    for (std::int64_t t = 0; t < taps; ++t) {
+      Bits* row = turned + (o * taps + t) * padded;
+      for (std::int64_t i = 0; i < in; ++i) row[i] = plain[(o * in + i) * taps + t];
+    }
+  });
+}
+
 // [out, in, kt, kernel, kernel] → [out, kt, kernel, kernel, in], channels zero-padded.
 Tensor channels_last(const Tensor& weight, std::int64_t kt, std::int64_t kernel) {
   const std::int64_t out = weight.shape(0), in = weight.shape(1), taps = kt * kernel * kernel;
   const Shape padded = Convolution::padded_weight(weight.shape());
-  const std::int64_t size = size_of(weight.dtype());
   const Tensor plain = weight.on({});
   Tensor result = Tensor::zeros(padded, weight.dtype());
-  const auto* from = static_cast<const std::byte*>(plain.raw());
-  auto* into = static_cast<std::byte*>(result.raw());
-  for (std::int64_t o = 0; o < out; ++o) {
-    for (std::int64_t i = 0; i < in; ++i) {
-      for (std::int64_t t = 0; t < taps; ++t) {
-        std::memcpy(into + ((o * taps + t) * padded.back() + i) * size,
-                    from + ((o * in + i) * taps + t) * size, static_cast<std::size_t>(size));
-      }
-    }
-  }
+  const auto turned = size_of(weight.dtype()) == 2 ? turn<std::uint16_t> : turn<std::uint32_t>;
+  turned(plain.raw(), result.raw(), out, in, taps, padded.back());
   return result.on(weight.device());
 }
 

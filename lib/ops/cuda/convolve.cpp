@@ -1,15 +1,20 @@
 // Convolutions by cuDNN's graph API: graphs of one operation, one algorithm for each problem.
 #include "ops/cuda/convolve.hpp"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "base/error.hpp"
+#include "base/log.hpp"
 #include "base/trace.hpp"
 #include "ops/cuda/convolution.hpp"
 #include "ops/cuda/digest.hpp"
@@ -124,10 +129,12 @@ std::optional<Plan> convolution_plan(const dnn::Target& target,
   return made;
 }
 
-// The accepted engines that can run, in the order of cuDNN's proposals; at most `most`.
+// The accepted engines that can run, in the order of cuDNN's proposals, until there are enough of
+// them.
+using Enough = std::function<bool(std::size_t)>;
 std::vector<Plan> convolution_plans(const dnn::Target& target,
                                     const std::shared_ptr<const Problem>& problem, DType dtype,
-                                    bool tf32, std::size_t most) {
+                                    bool tf32, const Enough& enough) {
   std::vector<Plan> plans;
   // Mode A has no proposals for some problems (512 channels on compute capability 10.0). Mode B is
   // next, because fallback engines do not use tensor cores.
@@ -140,7 +147,7 @@ std::vector<Plan> convolution_plans(const dnn::Target& target,
       std::optional<Plan> plan = convolution_plan(target, problem, choice);
       if (!plan) continue;
       plans.push_back(std::move(*plan));
-      if (plans.size() == most) return plans;
+      if (enough(plans.size())) return plans;
     }
   }
   return plans;
@@ -176,33 +183,53 @@ struct Key {
   std::shared_ptr<const Problem> problem(const dnn::Target& target) const {
     return std::make_shared<const Problem>(convolution_problem(target, dtype, x, w, stride, y));
   }
-  // At most `most`, at least one.
-  std::vector<Plan> plans(const dnn::Target& target, std::size_t most) const {
-    std::vector<Plan> made = convolution_plans(target, problem(target), dtype, tf32, most);
+  // Until there are enough; at least one.
+  std::vector<Plan> plans(const dnn::Target& target, const Enough& enough) const {
+    std::vector<Plan> made = convolution_plans(target, problem(target), dtype, tf32, enough);
     require(!made.empty(), Status::unavailable,
             "cuDNN has no deterministic convolution of {} in {}", to_string(w), name_of(dtype));
     return made;
+  }
+  std::vector<Plan> plans(const dnn::Target& target, std::size_t most) const {
+    return plans(target, [most](std::size_t made) { return made == most; });
   }
 };
 
 class Convolutions {
  public:
-  explicit Convolutions(Device device) : device_(device), target_(dnn::library(device)) {
-    trace::recorder().kernels.insert("convolutions: cuDNN " + dnn::version_text());
-  }
+  explicit Convolutions(Device device) : device_(device), target_(dnn::library(device)) {}
 
   void run(const Tensor& x, const Tensor& w, std::int64_t stride, bool tf32, Tensor& y) {
-    run(first_plan({x.dtype(), tf32, x.shape(), w.shape(), stride}).plan, x, w, y);
+    const Plan& plan = used_plan({x.dtype(), tf32, x.shape(), w.shape(), stride});
+    if (engines_.insert(plan.choice.engine).second) name_engines();
+    run(plan.plan, x, w, y);
+  }
+
+  void measure(const ConvolutionShape& shape, bool tf32, bool reproducible, double seconds) {
+    const Key key(shape, tf32);
+    const std::int64_t start = trace::now_ns();
+    const auto left = [&] { return seconds - static_cast<double>(trace::now_ns() - start) * 1e-9; };
+    constexpr std::size_t most = 16;
+    std::vector<Plan> plans =
+        key.plans(target_, [&](std::size_t made) { return made == most || left() < seconds / 2; });
+    const std::size_t index = fastest(plans, key, shape, reproducible, left);
+    const Plan& plan = plans_.insert_or_assign(key, std::move(plans[index])).first->second;
+    first_.insert_or_assign(key, plan.choice);
   }
 
   std::string choice(const Key& key, std::size_t attempt) {
-    if (attempt == 0) return first_plan(key).choice.packed();
-    const std::vector<Plan> plans = key.plans(target_, attempt + 1);
-    require(plans.size() > attempt, Status::unavailable,
+    if (attempt == 0) {
+      return first_.insert_or_assign(key, used_plan(key).choice).first->second.packed();
+    }
+    std::vector<Plan> plans = key.plans(target_, attempt + 1);
+    const std::size_t found = plans.size();
+    const Choice& first = first_.at(key);  // it may be any of them
+    std::erase_if(plans, [&](const Plan& plan) { return plan.choice == first; });
+    require(plans.size() >= attempt, Status::unavailable,
             "cuDNN has no deterministic convolution of {} in {} that can run on all ranks: {} run "
             "on the first",
-            to_string(key.w), name_of(key.dtype), plans.size());
-    return plans.back().choice.packed();
+            to_string(key.w), name_of(key.dtype), found);
+    return plans[attempt - 1].choice.packed();
   }
 
   bool use(const Key& key, const std::string& packed) {
@@ -235,8 +262,44 @@ class Convolutions {
   }
 
  private:
+  // The index of the plan to use; left: seconds.
+  template <class Left>
+  std::size_t fastest(const std::vector<Plan>& plans, const Key& key, const ConvolutionShape& shape,
+                      bool reproducible, const Left& left) {
+    if (plans.size() == 1) return 0;
+    FastestCall best;
+    try {
+      const Tensor x = numbers_to_measure(device_, key.dtype, key.x);
+      const Tensor w = numbers_to_measure(device_, key.dtype, key.w);
+      Tensor y = Tensor::empty(key.y, key.dtype, device_);
+      std::vector<std::function<void()>> calls;
+      for (const Plan& plan : plans) calls.push_back([&] { run(plan.plan, x, w, y); });
+      best = fastest_call(device_, calls, y, reproducible, left());
+    } catch (const Error& error) {
+      if (error.status() != Status::unavailable) throw;
+      log::debug("convolutions of {} with {} are not measured: {}", to_string(shape.source),
+                 to_string(shape.weight), error.what());
+    }
+    if (best.index > 0) {
+      log::debug("convolution of {} with {} in {}: {} in {:.3g} ms, {} in {:.3g} ms",
+                 to_string(shape.source), to_string(shape.weight), name_of(key.dtype),
+                 plans.front().choice.text(), 1e3 * best.reference, plans[best.index].choice.text(),
+                 1e3 * best.seconds);
+    }
+    return best.index;
+  }
+
+  // In the record, which has little room: all in one text.
+  void name_engines() {
+    auto& kernels = trace::recorder().kernels;
+    kernels.erase(engines_text_);
+    engines_text_ = fmt::format("convolutions: cuDNN {}, engine{} {}", dnn::version_text(),
+                                engines_.size() == 1 ? "" : "s", fmt::join(engines_, " "));
+    kernels.insert(engines_text_);
+  }
+
   // The one that is used; if none is yet, that of the first engine that can run.
-  const Plan& first_plan(const Key& key) {
+  const Plan& used_plan(const Key& key) {
     const auto found = plans_.find(key);
     if (found != plans_.end()) return found->second;
     return plans_.emplace(key, std::move(key.plans(target_, 1).front())).first->second;
@@ -252,6 +315,9 @@ class Convolutions {
   Device device_;
   dnn::Target target_;
   std::map<Key, Plan> plans_;
+  std::map<Key, Choice> first_;  // that this rank has taken before any rank could not use it
+  std::set<std::int64_t> engines_;
+  std::string engines_text_;
 };
 
 }  // namespace
@@ -263,6 +329,11 @@ void convolve(const Tensor& x, const Tensor& w, std::int64_t stride, bool tf32, 
 std::vector<EngineTiming> time_convolutions(const Tensor& x, const Tensor& w, std::int64_t stride,
                                             bool tf32, Tensor& y) {
   return cuda::device_instance<Convolutions>(x.device()).time(x, w, stride, tf32, y);
+}
+
+void measure_convolution(Device device, const ConvolutionShape& shape, bool tf32, bool reproducible,
+                         double seconds) {
+  cuda::device_instance<Convolutions>(device).measure(shape, tf32, reproducible, seconds);
 }
 
 std::string convolution_choice(Device device, const ConvolutionShape& shape, bool tf32,

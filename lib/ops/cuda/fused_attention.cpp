@@ -168,14 +168,14 @@ Problem attention_problem(const ops::AttentionShape& shape, std::int64_t query_p
           .of_out = strides(shape.queries, 1)};
 }
 
-// Operands for measurements: numbers in [-1, 1), the same on every rank.
+// Operands for measurements.
 class Operands {
  public:
   Operands(Device device, const ops::AttentionShape& shape)
       : device_(device),
-        values_(
-            random(device, shape.dtype,
-                   2 * shape.sequences * shape.batch * shape.keys * shape.heads * shape.channels)),
+        values_(numbers_to_measure(
+            device, shape.dtype,
+            {2 * shape.sequences * shape.batch * shape.keys * shape.heads * shape.channels})),
         out_(Tensor::empty(
             {shape.sequences * shape.batch * shape.queries * shape.heads * shape.channels},
             shape.dtype, device)) {}
@@ -213,15 +213,6 @@ class Operands {
   }
 
  private:
-  static Tensor random(Device device, DType dtype, std::int64_t count) {
-    Tensor numbers = Tensor::empty({count}, DType::float32);
-    std::uint32_t state = 1;
-    for (float& number : numbers.span<float>()) {
-      state = state * 1664525 + 1013904223;
-      number = static_cast<float>(static_cast<std::int32_t>(state)) * 0x1p-31F;
-    }
-    return numbers.to(dtype).on(device);
-  }
   static void fill_zero(Tensor& tensor) {
     cuda::fill_zero(tensor.device(), tensor.address_on(tensor.device()), tensor.bytes());
   }

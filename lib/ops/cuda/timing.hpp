@@ -4,18 +4,35 @@
 #include <string>
 #include <vector>
 
-#include "tensor/device.hpp"
+#include "tensor/tensor.hpp"
 
 namespace reelmesh::gpu {
 
 /// Seconds of each of these calls, which enqueue work on the device's stream. First the GPU works
-/// for 50 ms (on the first call), so that its clocks have risen. Then the calls are measured one
-/// after the other in three rounds, of which each has its fastest: a change of clocks or power
-/// meets all of them alike.
-std::vector<double> measure_seconds(Device device, const std::vector<std::function<void()>>& calls);
+/// for `warm_up` seconds (on the first call), so that its clocks have risen. Then the calls are
+/// measured one after the other in three rounds, of which each has its fastest: a change of clocks
+/// or power meets all of them alike.
+std::vector<double> measure_seconds(Device device, const std::vector<std::function<void()>>& calls,
+                                    double warm_up = 0.05);
 
 /// A call other than the reference is taken only if it is faster by this factor.
 constexpr double min_gain = 1.03;
+
+struct FastestCall {
+  std::size_t index = 0;              ///< of the call; 0 is the reference
+  double seconds = 0, reference = 0;  ///< of the call and of the reference; 0: not measured
+};
+/// The fastest of these calls, each of which enqueues work that writes all of `result`; with
+/// `same_bits` of those after which it has the bits that the first call gives. The first is the
+/// reference, which stays unless another is faster by min_gain. Calls are tried in their order, as
+/// many as half of `seconds` allows, the others are left out; measuring takes the rest, or a few
+/// calls longer. result: of a floating type, on the device.
+FastestCall fastest_call(Device device, const std::vector<std::function<void()>>& calls,
+                         const Tensor& result, bool same_bits, double seconds);
+
+/// A dense tensor of numbers in [-1, 1), the same on every rank and in every call: a million, and
+/// repetitions of them.
+Tensor numbers_to_measure(Device device, DType dtype, const Shape& shape);
 
 /// An engine of cuDNN with its settings, measured.
 struct EngineTiming {

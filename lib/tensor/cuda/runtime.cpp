@@ -18,6 +18,7 @@
 #include "base/units.hpp"
 #include "tensor/cuda/handles.hpp"
 #include "tensor/cuda/libraries.hpp"
+#include "tensor/cuda/parallel_copy.hpp"
 #include "tensor/purpose.hpp"
 
 namespace reelmesh::cuda {
@@ -381,8 +382,7 @@ void upload(Device device, void* into, std::int64_t bytes, std::int64_t unit, co
 
 void to_device(Device device, void* into, const void* host, std::int64_t bytes) {
   upload(device, into, bytes, 1, [&](void* pinned, std::int64_t offset, std::int64_t count) {
-    std::memcpy(pinned, static_cast<const std::byte*>(host) + offset,
-                static_cast<std::size_t>(count));
+    parallel_copy(pinned, static_cast<const std::byte*>(host) + offset, count);
   });
 }
 
@@ -391,21 +391,22 @@ void to_host(Device device, void* host, const void* from, std::int64_t bytes) {
   const std::lock_guard lock(c.staging_mutex);
   const std::int64_t pieces = (bytes + staging_bytes - 1) / staging_bytes;
   const auto size = [&](std::int64_t piece) {
-    return static_cast<std::size_t>(std::min(staging_bytes, bytes - piece * staging_bytes));
+    return std::min(staging_bytes, bytes - piece * staging_bytes);
   };
   // Piece i is transferred while piece i − 1 is copied to `host`.
   for (std::int64_t i = 0; i <= pieces; ++i) {
     if (i < pieces) {
       check(cudaMemcpyAsync(c.staging.half[i % 2].get(),
-                            static_cast<const std::byte*>(from) + i * staging_bytes, size(i),
-                            cudaMemcpyDeviceToHost, c.stream.get()),
+                            static_cast<const std::byte*>(from) + i * staging_bytes,
+                            static_cast<std::size_t>(size(i)), cudaMemcpyDeviceToHost,
+                            c.stream.get()),
             "cudaMemcpyAsync");
       check(cudaEventRecord(c.staging.free[i % 2].get(), c.stream.get()), "cudaEventRecord");
     }
     if (i > 0) {
       wait(c.staging.free[(i - 1) % 2].get());
-      std::memcpy(static_cast<std::byte*>(host) + (i - 1) * staging_bytes,
-                  c.staging.half[(i - 1) % 2].get(), size(i - 1));
+      parallel_copy(static_cast<std::byte*>(host) + (i - 1) * staging_bytes,
+                    c.staging.half[(i - 1) % 2].get(), size(i - 1));
     }
   }
 }
