@@ -11,7 +11,9 @@
 #include "models/autoencoder/config.hpp"
 #include "models/checkpoints/survey.hpp"
 #include "models/cogvideox/folder.hpp"
+#include "models/common/flow_scheduler.hpp"
 #include "models/opensora/config.hpp"
+#include "models/wan/config.hpp"
 #include "options.hpp"
 #include "weights/json.hpp"
 #include "weights/lora.hpp"
@@ -73,10 +75,30 @@ std::string vae_highlights(const Config& config) {
                                 : "a frame of latents for each frame of video");
 }
 
+std::string wan_highlights(const Config& config) {
+  const auto c = WanConfig::read(config);
+  return fmt::format(
+      "{} layers, {} heads of {} channels, rotary positions, patches of {} x {} latents (rows, "
+      "columns), {} latent channels, text of {} tokens of {} channels",
+      c.layers, c.heads, c.head_channels, c.patch.rows, c.patch.columns, c.out_channels,
+      WanConfig::text_tokens, c.text_channels);
+}
+
+std::string wan_vae_highlights(const Config& config) {
+  const auto c = WanVaeConfig::read(config);
+  std::vector<std::int64_t> channels;
+  for (std::size_t i = 0; i < c.multipliers.size(); ++i) channels.push_back(c.channels(i));
+  return fmt::format(
+      "blocks of {} channels, {} layers a block, {} latent channels, a frame of latents for the "
+      "first frame of video and for each {} after it",
+      joined(channels), c.residuals, c.latent_channels, WanVaeConfig::frames_per_latent);
+}
+
 std::string highlights(const PartSurvey& part) {
   switch (part.part) {
     case ModelPart::transformer: {
       if (part.class_name.starts_with("STDiT")) return stdit_highlights(*part.config);
+      if (part.class_name.starts_with("Wan")) return wan_highlights(*part.config);
       const auto c = CogVideoXConfig::read(*part.config);
       const char* positions = c.learned_positions ? "rotary and learned"
                               : c.rotary          ? "rotary"
@@ -90,6 +112,7 @@ std::string highlights(const PartSurvey& part) {
           c.max_text_tokens, c.text_channels);
     }
     case ModelPart::vae: {
+      if (part.class_name == "AutoencoderKLWan") return wan_vae_highlights(*part.config);
       if (part.class_name != "AutoencoderKLCogVideoX") return vae_highlights(*part.config);
       const auto c = CogVideoXVaeConfig::read(*part.config);
       return fmt::format(
@@ -186,11 +209,19 @@ void print_tokenizer(const ModelPaths& paths) {
 void print_scheduler(const ModelPaths& paths) {
   std::cout << "\nscheduler";
   const Config config = Config::read(paths.scheduler / "scheduler_config.json");
-  const std::string name = class_of_part(paths, "scheduler", config).name;
+  const NamedClass named = class_of_part(paths, "scheduler", config);
+  const std::string& name = named.name;
   std::cout << ": " << name << '\n';
   if (name == "IDDPM" || name == "RFLOW") {
     line(fmt::format("{} steps, guidance {}", config.get_int("num_sampling_steps", 0),
                      config.get_double("cfg_scale", 0)));
+    return;
+  }
+  const auto is_named = [&](const FlowSampler& sampler) { return sampler.class_name == name; };
+  if (std::ranges::any_of(flow_samplers(), is_named)) {
+    const FlowSettings flow = read_flow_scheduler(config, named).settings;
+    line(fmt::format("noise levels of {} timesteps, shift {}", flow.num_train_timesteps,
+                     flow.shift));
     return;
   }
   const SchedulerConfig s = read_scheduler(config);

@@ -33,7 +33,7 @@ install(FILES inputs/demo_heldout.txt inputs/demo_prompts.txt inputs/prompts.txt
         inputs/demo_train.png DESTINATION ${share}/inputs)
 install(DIRECTORY tools/images DESTINATION ${share}/tools)
 foreach(page README.md app/README.md inputs/README.md jobs/README.md jobs/clusters.md
-        lib/media/README.md lib/models/opensora/README.md lib/ops/cuda/README.md
+        lib/media/README.md lib/models/opensora/README.md lib/models/wan/README.md lib/ops/cuda/README.md
         lib/plan/README.md lib/store/README.md lib/weights/README.md tools/README.md tools/licences.md)
   cmake_path(GET page PARENT_PATH folder)
   install(FILES ${page} DESTINATION ${share}/${folder})

@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "base/text.hpp"
+#include "text/clean_prompt.hpp"
 
 namespace reelmesh {
 
@@ -97,6 +98,7 @@ Clip requested_clip(const Job& job, const ClipRequest& request, int index,
                      .steps = settings.steps.value_or(defaults.steps),
                      .guidance = settings.guidance.value_or(defaults.guidance),
                      .strength = record.settings.strength,
+                     .flow_shift = settings.flow_shift,
                      .cache = settings.cache,
                      .cache_coefficients = settings.cache_coefficients,
                      .seed = request.settings.seed.value_or(first_seed + offset)};
@@ -130,6 +132,17 @@ std::string describe_input(const Clip& clip, const InputFacts& facts) {
     text += fmt::format(", resized to {} x {}", size.width, size.height);
   }
   return text;
+}
+
+std::string cleaned_prompt(const std::string& text, Clip& clip, const char* what) {
+  CleanPrompt cleaned = clean_prompt(text);
+  if (!cleaned.suspect.empty()) {
+    clip.warnings.push_back(fmt::format(
+        "clip {}: the {} has text that seems to be decoded with a wrong encoding, which is used as "
+        "it is, though diffusers repairs it: '{}'",
+        clip.index(), what, cleaned.suspect));
+  }
+  return std::move(cleaned.text);
 }
 
 Encoded encode_text(const Tokenizer& tokenizer, const std::string& text, std::int64_t limit,

@@ -89,6 +89,10 @@ Clip requested_clip(const Job& job, const ClipRequest& request, int index,
 /// pixels, resized to 720 x 480".
 std::string describe_input(const Clip& clip, const InputFacts& facts);
 
+/// A text cleaned by clean_prompt, for families whose reference does so; adds a warning to the clip
+/// of what the reference would repair. what ("prompt"): for the warning. Errors as clean_prompt.
+std::string cleaned_prompt(const std::string& text, Clip& clip, const char* what);
+
 /// Token ids of a text for a model that takes `limit` of them; adds a warning to the clip if words
 /// are cut off. what ("prompt"): for the warning.
 Encoded encode_text(const Tokenizer& tokenizer, const std::string& text, std::int64_t limit,

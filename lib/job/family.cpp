@@ -12,6 +12,7 @@
 #include "base/stop.hpp"
 #include "job/families/cogvideox.hpp"
 #include "job/families/opensora.hpp"
+#include "job/families/wan.hpp"
 #include "job/weights_hash.hpp"
 #include "models/checkpoints/parts.hpp"
 #include "models/common/asked.hpp"
@@ -32,8 +33,8 @@ std::unique_ptr<const Family> open_as(const ModelPaths& paths) {
 
 std::map<std::string, Family::Open>& families() {
   static std::map<std::string, Family::Open> known = [] {
-    std::map<std::string, Family::Open> classes{
-        {OpenSoraFolder::pipeline_class, open_as<OpenSora>}};
+    std::map<std::string, Family::Open> classes{{OpenSoraFolder::pipeline_class, open_as<OpenSora>},
+                                                {WanFolder::pipeline_class, open_as<Wan>}};
     for (const char* name : CogVideoXFolder::pipeline_classes) classes[name] = open_as<CogVideoX>;
     return classes;
   }();
@@ -205,6 +206,11 @@ Clip Family::clip(const Job& job, int index, const Tokenizer& tokenizer,
   const ClipRequest request = job.request(static_cast<std::size_t>(index));
   Clip clip = requested_clip(job, request, index, defaults(), inputs);
   if (!job.train) check_input(clip);  // an image is the first frame of each video
+  const auto& shift = clip.record.settings.flow_shift;
+  require(!shift || takes_flow_shift(), Status::usage,
+          "{}: found {} for clip {}, expected none: the samplers of this model have no shift",
+          request.settings.flow_shift ? request.where + ": flow_shift" : "sample.flow-shift",
+          shift.value_or(0), index);
   complete(clip, job, request, tokenizer);
   if (clip.cache()) set_computed_steps(clip, request);
   return clip;

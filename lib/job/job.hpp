@@ -89,7 +89,7 @@ struct Job {
 
   ClipSettings sample{.seed = 42};  ///< of clips that have no other
   bool dynamic_guidance = false;
-  std::optional<std::string> scheduler;  ///< "ddim" or "dpm"; default: the checkpoint's
+  std::optional<std::string> scheduler;  ///< as options list them; default: the checkpoint's
   int batch = 1;  ///< maximum number of clips of one size that are denoised together
 
   ParallelRequest parallel;

@@ -24,7 +24,7 @@ constexpr std::array<Text, 4> weights{"auto", "replicated", "sharded", "host"};
 constexpr std::array<Text, 4> part_weights{"same", "auto", "replicated", "host"};
 constexpr std::array<std::optional<WeightsChoice>, 4> choices_of_part{
     std::nullopt, WeightsChoice::automatic, WeightsChoice::replicated, WeightsChoice::host};
-constexpr std::array<Text, 2> schedulers{"ddim", "dpm"};
+constexpr std::array<Text, 4> schedulers{"ddim", "dpm", "unipc", "euler"};
 constexpr std::array<Text, 3> backends{"auto", "cpu", "cuda"};
 constexpr std::array<Text, 3> transports{"auto", "nccl", "mpi"};
 constexpr std::array<Text, 2> attentions{"auto", "own"};
@@ -306,7 +306,8 @@ std::vector<Option> sample_options() {
          d.job.dynamic_guidance = parse_switch(text, option);
        },
        false, [](const Job& job, const Computation&) { return yes_no(job.dynamic_guidance); }},
-      {"sample.scheduler", "NAME", "CogVideoX: ddim or dpm [default: the checkpoint's]", nullptr,
+      {"sample.scheduler", "NAME",
+       "CogVideoX: ddim or dpm; Wan: unipc or euler [default: the checkpoint's]", nullptr,
        Effect::attribute,
        [](Draft& d, Text text, Where option) {
          d.job.scheduler = schedulers[parse_choice(text, option, schedulers)];

@@ -207,6 +207,34 @@ void normalise_and_rotate(Tensor& x, const HeadNorm& norm, const Tensor& cosines
   });
 }
 
+// One norm over all heads of a token. c, s: or null.
+REELMESH_CLONES void normalise_together(float* x, std::int64_t heads, std::int64_t n,
+                                        const float* weight, float eps, const float* c,
+                                        const float* s) {
+  normalise(x, heads * n, weight, nullptr, eps);
+  if (c == nullptr) return;
+  for (std::int64_t head = 0; head < heads; ++head) rotate(x + head * n, n, c, s);
+}
+
+void norm_together_and_rotate(Tensor& x, const Tensor& weight, float eps, const Tensor& cosines,
+                              const Tensor& sines) {
+  const std::int64_t batch = x.shape(1), parts = x.shape(2), heads = x.shape(3), n = x.shape(4);
+  visit_float(x.dtype(), [&](auto type) {
+    using T = decltype(type);
+    parallel_for(x.shape(0), 4, [&](std::int64_t token) {
+      float* values = row_scratch(heads * n);
+      const float* c = cosines.empty() ? nullptr : cosines.data<float>() + token * n;
+      const float* s = cosines.empty() ? nullptr : sines.data<float>() + token * n;
+      for (std::int64_t item = 0; item < batch; ++item) {
+        T* y = x.data<T>() + (token * batch + item) * parts * heads * n;
+        convert(y, values, heads * n);
+        normalise_together(values, heads, n, weight.data<float>(), eps, c, s);
+        convert(values, y, heads * n);
+      }
+    });
+  });
+}
+
 REELMESH_CLONES void add_sums(const float* x, std::int64_t n, double* sums, double* squares) {
   for (std::int64_t i = 0; i < n; ++i) {
     const double value = x[i];
@@ -338,7 +366,7 @@ Work norm_work(const Tensor& x, const Tensor& weight, const Tensor& bias,
   // Of the table, two chunks are read, or four if the first tokens have their own.
   const std::int64_t read = (first.count > 0 ? 4 : 2) * rows * n;
   return {(norm_flops::layer + norm_flops::modulate) * x.numel(),
-          2 * x.bytes() + read * size_of(x.dtype()) + weight.bytes() + bias.bytes()};
+          2 * x.bytes() + read * size_of(modulation.table.dtype()) + weight.bytes() + bias.bytes()};
 }
 
 }  // namespace
@@ -392,6 +420,23 @@ void normalise_and_rotate(Tensor& x, const HeadNorm& norm, const Tensor& cosines
   dispatch(
       x.device(), [&] { gpu::normalise_and_rotate(x, norm, cosines, sines, unrotated); },
       [&] { cpu::normalise_and_rotate(x, norm, cosines, sines, unrotated); });
+}
+
+void norm_together_and_rotate(Tensor& x, const Tensor& weight, float eps, const Tensor& cosines,
+                              const Tensor& sines) {
+  if (x.empty()) return;
+  expect(weight.shape() == Shape{x.shape(3) * x.shape(4)} &&
+             (cosines.empty() || (cosines.shape() == Shape{x.shape(0), x.shape(4)} &&
+                                  sines.shape() == cosines.shape())),
+         "weight {} and rotary table {} for {}", weight.shape(), cosines.shape(), x.shape());
+  const std::int64_t elements = x.numel() / x.shape(2);  // of part 0
+  const Operation operation(
+      trace::spans::norm,
+      {(norm_flops::rms + (cosines.empty() ? 0 : norm_flops::rotate)) * elements,
+       2 * x.bytes() / x.shape(2) + weight.bytes() + cosines.bytes() + sines.bytes()});
+  dispatch(
+      x.device(), [&] { gpu::norm_together_and_rotate(x, weight, eps, cosines, sines); },
+      [&] { cpu::norm_together_and_rotate(x, weight, eps, cosines, sines); });
 }
 
 std::vector<ExactSum> group_sums(const Tensor& x, std::int64_t groups, std::int64_t cell) {

@@ -30,7 +30,7 @@ struct FirstTokens {
 
 /// Which chunks of a modulation table to use: y = layer_norm(x)·(1 + scale) + shift.
 struct Modulation {
-  Tensor table;  ///< [batch or 1, chunks·channel], of x's type
+  Tensor table;  ///< [batch or 1, chunks·channel], of x's type or float32
   int shift = 0;
   int scale = 0;
   FirstTokens first;
@@ -41,7 +41,7 @@ void modulated_layer_norm(const Tensor& x, const Tensor& weight, const Tensor& b
                           const Modulation& modulation, Tensor& out);
 
 /// x += gate·y in place; x, y: [token, batch, channel]; gate: index of a chunk of table [batch or
-/// 1, chunks·channel].
+/// 1, chunks·channel], of x's type or float32.
 void add_gated(Tensor& x, const Tensor& y, const Tensor& table, int gate,
                const FirstTokens& first = {});
 
@@ -68,6 +68,13 @@ struct HeadNorm {
 };
 void normalise_and_rotate(Tensor& x, const HeadNorm& norm, const Tensor& cosines,
                           const Tensor& sines, std::int64_t unrotated = 0);
+
+/// RMS norm over all heads of a token together, then rotation of adjacent channel pairs of each
+/// head if tables are given; rounded once, in place on part 0 of x: [token, batch, part, head,
+/// channel]. weight: float32 [head · channel]; cosines, sines: float32 [token, channel] or empty.
+/// (Wan)
+void norm_together_and_rotate(Tensor& x, const Tensor& weight, float eps, const Tensor& cosines,
+                              const Tensor& sines);
 
 /// Σx of every group, then Σx² of every group. x: [frame, row, column, channel]; rows and columns
 /// are multiples of `cell`. Added as doubles within cells of cell × cell pixels over all frames;

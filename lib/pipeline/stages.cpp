@@ -76,7 +76,8 @@ void TextStage::release() {
 
 // Passes the hidden state from part to part; each rank computes the parts that it holds.
 Tensor TextStage::encode(const std::vector<std::int32_t>& ids) {
-  const auto tokens = static_cast<std::int64_t>(ids.size());
+  const T5Config& encoder = planned_.family->text_encoder();
+  const std::int64_t tokens = encoder.encoded_tokens(ids);
   const int me = group_.rank();
   Tensor x;
   for (std::size_t i = 0; i < parts_.size(); ++i) {
@@ -92,17 +93,18 @@ Tensor TextStage::encode(const std::vector<std::int32_t>& ids) {
         const comm::Message send{holder, x};
         group_.exchange({&send, 1}, {});
       } else if (me == holder) {
-        x = Tensor::empty({tokens, 1, planned_.family->text_encoder().d_model},
-                          t5_stream(computing_.dtype), computing_.device);
+        x = Tensor::empty({tokens, 1, encoder.d_model}, t5_stream(computing_.dtype),
+                          computing_.device);
         const comm::Message receive{before, x};
         group_.exchange({}, {&receive, 1});
       }
     }
     if (me != holder) continue;
     const trace::Scope scope(trace::spans::encode);
-    x = (*layers_[i])(i == 0 ? layers_[i]->embed(ids) : x);
+    const auto text = std::span(ids).first(static_cast<std::size_t>(tokens));
+    x = (*layers_[i])(i == 0 ? layers_[i]->embed(text) : x);
   }
-  return x;
+  return me == parts_.back().rank ? with_zero_rows(x, std::ssize(ids)) : Tensor();
 }
 
 Tensor TextStage::operator()(const Clip& clip) {

@@ -24,6 +24,7 @@ struct ClipSettings {
   std::optional<int> steps;
   std::optional<double> guidance;
   std::optional<double> strength;
+  std::optional<double> flow_shift;
   std::optional<StepCache> cache;
   std::optional<CacheCoefficients> cache_coefficients;
   std::optional<std::uint64_t> seed;
@@ -126,6 +127,15 @@ inline constexpr std::tuple clip_settings{
                         "SHARE",
                         "with prompt.video: the share of the steps that is computed, from noise of "
                         "that level on; {limits} [default: 0.8]",
+                        nullptr},
+    ClipSetting<double>{"sample.flow-shift",
+                        &ClipSettings::flow_shift,
+                        ShownAs::attribute,
+                        InBatch::equal,
+                        {0, 1000, Limit::excluded},
+                        "SHIFT",
+                        "Wan: moves the noise levels of the steps towards the noise, {limits}; "
+                        "larger videos need more [default: the checkpoint's]",
                         nullptr},
     ClipSetting<StepCache>{"sample.cache",
                            &ClipSettings::cache,

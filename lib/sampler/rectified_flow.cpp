@@ -51,14 +51,12 @@ RectifiedFlow::RectifiedFlow(const RectifiedFlowConfig& config, int steps, const
   }
 }
 
-void RectifiedFlow::step(int i, const Tensor& prediction, Tensor& x,
-                         std::vector<Tensor>& /*history*/, const DrawNoise& /*draw*/) const {
+void flow_step(float stride, const Tensor& prediction, Tensor& x) {
   const Shape& shape = x.shape();
   expect(shape.size() == 4 && prediction.shape().size() == 4 && prediction.shape(0) == shape[0] &&
              prediction.shape(1) >= shape[1] && prediction.shape(2) == shape[2] &&
              prediction.shape(3) == shape[3],
-         "rectified flow step of {} with a prediction {}", shape, prediction.shape());
-  const float stride = strides_.at(static_cast<std::size_t>(i));
+         "flow step of {} with a prediction {}", shape, prediction.shape());
   const auto on_cpu = [&] {
     const std::int64_t pixels = shape[2] * shape[3], frame = shape[1] * pixels;
     for (std::int64_t t = 0; t < shape[0]; ++t) {
@@ -71,6 +69,11 @@ void RectifiedFlow::step(int i, const Tensor& prediction, Tensor& x,
   };
   dispatch(
       x.device(), [&] { gpu::flow_step(stride, prediction, x); }, on_cpu);
+}
+
+void RectifiedFlow::step(int i, const Tensor& prediction, Tensor& x,
+                         std::vector<Tensor>& /*history*/, const DrawNoise& /*draw*/) const {
+  flow_step(strides_.at(static_cast<std::size_t>(i)), prediction, x);
 }
 
 }  // namespace reelmesh

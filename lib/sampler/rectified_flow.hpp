@@ -28,6 +28,10 @@ void check(const RectifiedFlowConfig& config);
 /// none.
 float shift_ratio(const VideoSize& size);
 
+/// x ← x + stride·prediction, on the device of x. x: [frame, channel, row, column], prediction:
+/// [frame, channel or more, row, column], float32; channels after those of x are ignored.
+void flow_step(float stride, const Tensor& prediction, Tensor& x);
+
 class RectifiedFlow final : public Sampler {
  public:
   /// Throws Error(data) as check(), Error(usage) unless 1 ≤ steps ≤ num_timesteps, or if shifted

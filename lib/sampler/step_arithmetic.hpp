@@ -4,6 +4,7 @@
 #include "base/host_device.hpp"
 #include "sampler/iddpm.hpp"
 #include "sampler/steps.hpp"
+#include "sampler/unipc.hpp"
 
 namespace reelmesh {
 
@@ -34,6 +35,28 @@ REELMESH_HOST_DEVICE inline float iddpm_mean(const IddpmCoefficients& c, float e
 REELMESH_HOST_DEVICE inline float iddpm_log_variance(const IddpmCoefficients& c, float between) {
   const float part = (between + 1.0F) / 2.0F;
   return part * c.max_log_variance + (1.0F - part) * c.min_log_variance;
+}
+
+/// sample·s − clean·m0 − clean·residual
+REELMESH_HOST_DEVICE inline float unipc_moved(const UniPcStep& step, float sample, float clean,
+                                              float residual) {
+  return step.sample * sample - step.clean * clean - step.clean * residual;
+}
+
+/// clean, before, sample: UniPcKept of the step before, replaced by that of this step.
+REELMESH_HOST_DEVICE inline float unipc_next(const UniPcCoefficients& c, float v, float& clean,
+                                             float& before, float& sample, float x) {
+  const float now = x - c.sigma * v;
+  if (c.corrector.order > 0) {
+    const float earlier =
+        c.corrector.order == 2 ? c.before * ((before - clean) / c.corrector.ratio) : 0.0F;
+    x = unipc_moved(c.corrector, sample, clean, earlier + c.change * (now - clean));
+  }
+  const float residual = c.predictor.order == 2 ? 0.5F * ((clean - now) / c.predictor.ratio) : 0.0F;
+  before = clean;
+  clean = now;
+  sample = x;
+  return unipc_moved(c.predictor, sample, clean, residual);
 }
 
 REELMESH_HOST_DEVICE inline float flow_next(float stride, float velocity, float x) {

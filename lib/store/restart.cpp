@@ -15,7 +15,7 @@
 namespace reelmesh {
 namespace {
 
-constexpr std::int64_t max_history = 8;  // samplers keep one array
+constexpr std::int64_t max_history = 8;  // samplers keep at most three arrays
 
 const char* array_meaning(const std::string& name) {
   const auto found = std::ranges::find(restart_arrays, name, &RestartArrayKind::name);

@@ -160,6 +160,22 @@ std::vector<std::int64_t> Config::get_ints(const std::string& key,
   return out;
 }
 
+std::vector<double> Config::get_doubles(const std::string& key,
+                                        const std::vector<double>& fallback) const {
+  const json* value = find(key);
+  if (value == nullptr) return fallback;
+  constexpr const char* expected = "an array of finite numbers";
+  if (!value->is_array()) fail_type(key, *value, expected);
+  std::vector<double> out;
+  for (const json& element : *value) {
+    if (!element.is_number() || !std::isfinite(element.get<double>())) {
+      fail_type(key, *value, expected);
+    }
+    out.push_back(element.get<double>());
+  }
+  return out;
+}
+
 std::vector<std::string> Config::get_strings(const std::string& key,
                                              const std::vector<std::string>& fallback) const {
   const json* value = find(key);

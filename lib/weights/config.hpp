@@ -51,11 +51,13 @@ class Config {
   bool get_bool(const std::string& key, bool fallback) const;
   std::string get_string(const std::string& key, const std::string& fallback) const;
   std::optional<std::string> find_string(const std::string& key) const;
-  /// An array of integers in [min, max], of strings, or of booleans.
+  /// An array of integers in [min, max], of finite numbers, of strings, or of booleans.
   std::vector<std::int64_t> get_ints(const std::string& key,
                                      const std::vector<std::int64_t>& fallback,
                                      std::int64_t min = min_value,
                                      std::int64_t max = max_value) const;
+  std::vector<double> get_doubles(const std::string& key,
+                                  const std::vector<double>& fallback) const;
   std::vector<std::string> get_strings(const std::string& key,
                                        const std::vector<std::string>& fallback) const;
   std::vector<bool> get_bools(const std::string& key, const std::vector<bool>& fallback) const;

@@ -148,6 +148,22 @@ TEST(Presets, FullSizesAreThoseOfTheReleases) {
   }
 }
 
+TEST(Presets, FullSizesOfWanAreThoseOfTheReleases) {
+  for (const auto& [name, tensors, parameters] :
+       {std::tuple{"wan2.1-t2v-1.3b", 825, 1'418'996'800L},
+        std::tuple{"wan2.1-t2v-14b", 1095, 14'288'491'584L}}) {
+    const ModelPreset preset = model_preset(name);
+    EXPECT_EQ(preset.dtype, DType::bfloat16);
+    const auto size = [&](ModelPart part) { return part_size(preset, part, preset.dtype); };
+    EXPECT_EQ(size(ModelPart::transformer).tensors, tensors);
+    EXPECT_EQ(size(ModelPart::transformer).parameters, parameters) << name;
+    EXPECT_EQ(size(ModelPart::vae).tensors, 194);
+    EXPECT_EQ(size(ModelPart::vae).parameters, 126'892'531);
+    EXPECT_EQ(size(ModelPart::text_encoder).tensors, 242);
+    EXPECT_EQ(size(ModelPart::text_encoder).parameters, 5'680'910'336);
+  }
+}
+
 TEST(Presets, ConfigurationsMeanWhatTheReleasesDo) {
   const auto transformer = [](const char* name) {
     return CogVideoXConfig::read(Config::parse(model_preset(name).transformer.dump(), name));

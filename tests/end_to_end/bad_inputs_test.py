@@ -288,6 +288,8 @@ OPTIONS = [row(given, option(key, value), USAGE, f"--{key}: found '{value}', exp
         "sample.height: clip 0 has 104, expected a multiple of 16", ranks=3),
     row("a seed whose last clip exceeds 64 bits", option("sample.seed", (1 << 64) - 1), USAGE,
         "sample.seed: 18446744073709551615 + 1 for clip 1 exceeds 64 bits"),
+    row("a shift for samplers without one", option("sample.flow-shift", 3), USAGE,
+        "sample.flow-shift: found 3 for clip 0, expected none: "),
 ]
 
 JOB_FILES = [

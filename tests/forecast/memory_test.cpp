@@ -298,5 +298,59 @@ TEST(Cost, CogVideoXByRanksAndBranches) {
   }
 }
 
+// T2V-1.3B and T2V-14B, 81 frames of 480 x 832: 21 x 30 x 52 tokens. Heads may be fewer than ranks.
+TEST(Cost, WanByRanksAndBranches) {
+  for (const bool large : {false, true}) {
+    WanConfig config;
+    config.head_channels = 128;
+    config.heads = large ? 40 : 12;
+    config.layers = large ? 40 : 30;
+    config.hidden_channels = large ? 13824 : 8960;
+    const Family& family = test::family_of<Wan>(test::wan_folder(config, {}, t5_xxl()));
+    const Clip clip = test::dry_clip({21, 60, 104}, 16, 81, 2, 2, WanConfig::text_tokens);
+    const double d = double(config.channels()), n = 21 * 30 * 52,
+                 hidden = double(config.hidden_channels);
+    for (const int ranks : {1, 5, 7, 8, 16}) {
+      PlanMachine machine;
+      machine.ranks = ranks;
+      for (const int ulysses : {0, ranks}) {
+        ParallelRequest request;
+        if (ulysses > 0) {
+          request.cfg = 1;
+          request.ulysses = ulysses;
+        }
+        const Plan plan = make_plan(test::dry_workload(family, clip, 1, bf16), machine, request);
+        const ClipPlan& size = plan.sizes.front();
+        ASSERT_EQ(size.ranks.size(), std::size_t(ranks));
+        double flops = 0;
+        std::int64_t pixels = 0;
+        for (int r = 0; r < ranks; ++r) {
+          const ClipPlan::OfRank& rank = size.ranks[std::size_t(r)];
+          EXPECT_GT(rank.denoise.working, 0) << ranks;
+          flops += double(rank.step.flops);
+          pixels += plan.decoded_latents(0, r).numel() / 21;
+        }
+        EXPECT_EQ(pixels, 60 * 104);
+        // A forward pass: products with weights, attention to the video and to the text.
+        const double forward = double(config.layers) * (12 * n * d * d + 4 * n * d * hidden +
+                                                        4 * n * n * d + 4 * n * 512 * d);
+        EXPECT_NEAR(flops, 2 * forward, 0.01 * 2 * forward) << ranks;
+      }
+    }
+  }
+}
+
+// The autoencoder's memory does not grow with the length of a clip, apart from the video itself.
+TEST(Memory, WanDecodesLongClipsFrameByFrame) {
+  const Family& family = test::family_of<Wan>(test::wan_folder({}, {}, t5_xxl()));
+  const auto working = [&](std::int64_t latents) {
+    const std::int64_t frames = WanVaeConfig::decoded_frames(latents);
+    const Clip clip = test::dry_clip({latents, 60, 104}, 16, frames, 2, 2, WanConfig::text_tokens);
+    const Plan plan = make_plan(test::dry_workload(family, clip, 1, bf16), PlanMachine{}, {});
+    return plan.sizes.front().ranks[0].decode.working - frames * 480 * 832 * 3;
+  };
+  EXPECT_NEAR(double(working(41)), double(working(11)), 0.02 * double(working(11)));
+}
+
 }  // namespace
 }  // namespace reelmesh

@@ -1,5 +1,6 @@
 // The JSON configs of a model: model_index.json, config.json of each part, scheduler_config.json.
 // Each input is given to all readers.
+#include "models/wan/config.hpp"
 #include "fuzz/fuzz.hpp"
 #include "models/checkpoints/parts.hpp"
 #include "models/cogvideox/folder.hpp"
@@ -45,6 +46,8 @@ void read_parts(const Config& config) {
     c.check_size({480, 720, 49}, 0);
   });
   fuzz::refusals_allowed([&] { CogVideoXVaeConfig::read(config); });
+  fuzz::refusals_allowed([&] { WanConfig::read(config).channels(); });
+  fuzz::refusals_allowed([&] { WanVaeConfig::read(config).channels(3); });
   fuzz::refusals_allowed([&] { STDiTConfig::read(config).head_channels(); });
   fuzz::refusals_allowed([&] { OpenSoraVaeConfig::read(config).latent_frames(51); });
 }

@@ -140,7 +140,7 @@ TEST(Options, AreClassified) {
             (Names{"prompt.text", "prompt.file", "prompt.image", "prompt.video", "prompt.negative",
                    "prompt.clean", "sample.height", "sample.width", "sample.frames", "sample.fps",
                    "sample.steps", "sample.guidance", "sample.cache", "sample.cache-coefficients",
-                   "sample.strength", "sample.seed", "data.path"}));
+                   "sample.strength", "sample.flow-shift", "sample.seed", "data.path"}));
   EXPECT_EQ(found[Effect::device], (Names{"device.backend"}));
   EXPECT_EQ(found[Effect::attribute], (Names{"sample.scheduler", "numerics.dtype"}));
   EXPECT_EQ(found[Effect::fingerprint], (Names{"sample.dynamic-guidance",

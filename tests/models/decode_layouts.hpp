@@ -16,6 +16,14 @@ inline DecodeLayout opensora_decode_layout(const OpenSoraVaeConfig& config, cons
 }
 
 /// latents: [frame, channel, row, column].
+inline DecodeLayout wan_decode_layout(const WanVaeConfig& config, const Shape& latents, int ranks,
+                                      const RankWeights& weights = {}) {
+  const Clip clip = dry_clip({latents.at(0), latents.at(2), latents.at(3)}, latents.at(1),
+                             WanVaeConfig::decoded_frames(latents.at(0)), 2, 2, 1);
+  return decode_layout(Wan(wan_folder({}, config)).workload(clip, 1).decode, ranks, weights);
+}
+
+/// latents: [frame, channel, row, column].
 inline DecodeLayout cogvideox_decode_layout(const CogVideoXVaeConfig& config, const Shape& latents,
                                             int ranks, const RankWeights& weights = {}) {
   const Clip clip = cogvideox_clip({}, {latents.at(0), latents.at(2), latents.at(3)}, 1, 1);

@@ -5,6 +5,7 @@
 #include "models/cogvideox/transformer.hpp"
 #include "models/opensora/transformer.hpp"
 #include "models/reference.hpp"
+#include "models/wan/transformer.hpp"
 #include "support/ranks.hpp"
 #include "tensor/ledger.hpp"
 
@@ -60,6 +61,16 @@ inline auto denoise(const CogVideoXConfig& c, std::int64_t text_tokens) {
     std::vector<Tensor> images;
     if (c.takes_image()) images.push_back(transformer.patches(latents(c.image_channels())));
     transformer(placement, {&noise, 1}, context, std::int64_t{500}, images);
+  };
+}
+
+inline auto denoise(const WanConfig& c) {
+  return [c](const WanTransformer& transformer, const comm::Group& group, Device device) {
+    const WanPlacement placement(transformer, group, Layout::cut({5, 3, 4}, 0, 1), 2);
+    const Tensor text = Tensor::zeros({9, 2, c.text_channels}, transformer.dtype(), device);
+    const Tensor latents = Tensor::zeros({5, c.in_channels, 3 * c.patch.rows, 4 * c.patch.columns},
+                                         DType::float32, device);
+    transformer(placement, {&latents, 1}, transformer.encode_context(text), transformer.embed(500));
   };
 }
 

@@ -7,6 +7,9 @@
 #include "models/decode_layouts.hpp"
 #include "models/dry_run.hpp"
 #include "models/opensora/reference.hpp"
+#include "models/wan/decoder.hpp"
+#include "models/wan/encoder.hpp"
+#include "models/wan/reference.hpp"
 #include "ops/amx.hpp"
 #include "ops/packing.hpp"
 #include "ops/products.hpp"
@@ -175,6 +178,26 @@ TEST_P(DryRuns, CogVideoX) {
         [&](const Checkpoint& weights) { return CogVideoXDecoder(weights, r.vae, dtype()); },
         test::decode(latents, test::cogvideox_decode_layout(r.vae, latents, 1)),
         std::string(kind) + " decode");
+  }
+}
+
+TEST_P(DryRuns, Wan) {
+  for (const char* kind : {"float32", "bfloat16"}) {
+    const test::WanReference r(kind);
+    expect_as_foreseen(
+        r.weights("transformer"),
+        [&](const Checkpoint& weights) { return WanTransformer(weights, r.transformer, dtype()); },
+        test::denoise(r.transformer), std::string(kind) + " step");
+    const Shape latents{4, r.vae.latent_channels, 9, 8};
+    expect_as_foreseen(
+        r.weights("vae"),
+        [&](const Checkpoint& weights) { return WanDecoder(weights, r.vae, dtype()); },
+        test::decode(latents, test::wan_decode_layout(r.vae, latents, 1)),
+        std::string(kind) + " decode");
+    expect_as_foreseen(
+        r.weights("vae"),
+        [&](const Checkpoint& weights) { return WanEncoder(weights, r.vae, dtype()); },
+        test::encode(13, {WanVaeConfig::latent_frames(13), 4, 6}), std::string(kind) + " encode");
   }
 }
 

@@ -6,7 +6,9 @@
 #include "models/autoencoder/config.hpp"
 #include "models/cogvideox/folder.hpp"
 #include "models/cogvideox/transformer.hpp"
+#include "models/common/flow_scheduler.hpp"
 #include "models/reference.hpp"
+#include "models/wan/config.hpp"
 #include "support/expect_error.hpp"
 #include "support/ranks.hpp"
 #include "support/temp_folder.hpp"
@@ -66,11 +68,75 @@ TEST(Configs, HaveTheDefaultsOfTheReference) {
   };
   compare("CogVideoXTransformer3DModel", nlohmann::json::object(), CogVideoXConfig::read);
   compare("AutoencoderKLCogVideoX", nlohmann::json::object(), CogVideoXVaeConfig::read);
+  compare("WanTransformer3DModel", nlohmann::json::object(), WanConfig::read);
+  compare("AutoencoderKLWan", nlohmann::json::object(), WanVaeConfig::read);
   compare("AutoencoderKL", nlohmann::json::object(), ImageAutoencoderConfig::read);
   compare("CogVideoXDDIMScheduler", nlohmann::json::object(), read_scheduler);
   compare("CogVideoXDPMScheduler", nlohmann::json::object(), read_scheduler);
   // The default, relu, is that of the first T5, which is refused.
   compare("T5Config", {{"feed_forward_proj", "gated-gelu"}}, T5Config::read);
+  compare("UMT5Config", {{"model_type", "umt5"}}, T5Config::read);
+}
+
+TEST(Configs, OfFlowSchedulers) {
+  const auto read = [](const nlohmann::json& keys, const std::string& name) {
+    return read_flow_scheduler(Config::parse(keys.dump(), "scheduler_config.json"),
+                               {name, "model_index.json: scheduler"});
+  };
+  // Those of the released folders, which write out all keys, and others without them.
+  const nlohmann::json unipc{{"num_train_timesteps", 1000},
+                             {"solver_order", 2},
+                             {"prediction_type", "flow_prediction"},
+                             {"thresholding", false},
+                             {"predict_x0", true},
+                             {"solver_type", "bh2"},
+                             {"lower_order_final", true},
+                             {"disable_corrector", nlohmann::json::array()},
+                             {"solver_p", nullptr},
+                             {"use_karras_sigmas", false},
+                             {"use_flow_sigmas", true},
+                             {"flow_shift", 3.0},
+                             {"final_sigmas_type", "zero"}};
+  const FlowScheduler multistep = read(unipc, "UniPCMultistepScheduler");
+  EXPECT_EQ(multistep.sampler->option, "unipc");
+  EXPECT_EQ(multistep.settings, (FlowSettings{1000, 3.0}));
+  const nlohmann::json few{{"prediction_type", "flow_prediction"}, {"use_flow_sigmas", true}};
+  EXPECT_EQ(read(few, "UniPCMultistepScheduler").settings, (FlowSettings{1000, 1.0}));
+  const FlowScheduler euler = read({{"shift", 8.0}}, "FlowMatchEulerDiscreteScheduler");
+  EXPECT_EQ(euler.sampler->option, "euler");
+  EXPECT_EQ(euler.settings, (FlowSettings{1000, 8.0}));
+
+  const std::vector<std::pair<const char*, nlohmann::json>> others{
+      {"prediction_type", "epsilon"},
+      {"solver_order", 3},
+      {"solver_type", "bh1"},
+      {"predict_x0", false},
+      {"lower_order_final", false},
+      {"use_flow_sigmas", false},
+      {"use_karras_sigmas", true},
+      {"final_sigmas_type", "sigma_min"},
+      {"flow_shift", 0},
+      {"disable_corrector", {0}},
+      {"num_train_timesteps", 0}};
+  for (const auto& [key, value] : others) {
+    nlohmann::json keys = unipc;
+    keys[key] = value;
+    test::expect_error(
+        Status::data, [&] { read(keys, "UniPCMultistepScheduler"); }, "scheduler_config.json", key);
+  }
+  const std::vector<std::pair<const char*, nlohmann::json>> of_euler{
+      {"use_dynamic_shifting", true}, {"shift_terminal", 0.1}, {"stochastic_sampling", true}};
+  for (const auto& [key, value] : of_euler) {
+    test::expect_error(
+        Status::data,
+        [&] {
+          read({{key, value}}, "FlowMatchEulerDiscreteScheduler");
+        },
+        "scheduler_config.json", key);
+  }
+  test::expect_error(
+      Status::data, [&] { read(unipc, "DDIMScheduler"); }, "model_index.json: scheduler",
+      "DDIMScheduler", "UniPCMultistepScheduler or FlowMatchEulerDiscreteScheduler");
 }
 
 TEST(Configs, RefuseNumbersThatGiveNoPictures) {

@@ -111,6 +111,55 @@ TEST(FirstTokens, UseOtherChunksAndAreNotRotated) {
   }
 }
 
+// The norm is over all heads, the rotation the same in each; other parts are left alone.
+TEST(NormTogetherAndRotate, EqualsAPlainLoop) {
+  const std::int64_t tokens = 3, items = 2, heads = 3, n = 10;
+  for (const bool rotates : {false, true}) {
+    Tensor x = random_tensor({tokens, items, 2, heads, n}, 1);
+    const Tensor before = x.clone(), weight = random_tensor({heads * n}, 2);
+    const Tensor c = rotates ? random_tensor({tokens, n}, 3) : Tensor(),
+                 s = rotates ? random_tensor({tokens, n}, 4) : Tensor();
+    norm_together_and_rotate(x, weight, 1e-6F, c, s);
+    for (std::int64_t row = 0; row < tokens * items; ++row) {
+      const float* from = before.data<float>() + row * 2 * heads * n;
+      const float* found = x.data<float>() + row * 2 * heads * n;
+      double squares = 0;
+      for (std::int64_t i = 0; i < heads * n; ++i) squares += double(from[i]) * from[i];
+      const double rstd = 1 / std::sqrt(squares / double(heads * n) + 1e-6);
+      for (std::int64_t i = 0; i < heads * n; ++i) {
+        const auto normed = [&](std::int64_t j) {
+          return from[j] * rstd * weight.data<float>()[j];
+        };
+        double expected = normed(i);
+        if (rotates) {
+          const std::int64_t angle = row / items * n + i % n;
+          const double other = i % 2 == 0 ? -normed(i + 1) : normed(i - 1);
+          expected = expected * c.data<float>()[angle] + other * s.data<float>()[angle];
+        }
+        EXPECT_NEAR(found[i], expected, 2e-6 * (1 + std::abs(expected))) << row << ' ' << i;
+        EXPECT_EQ(found[heads * n + i], from[heads * n + i]);
+      }
+    }
+  }
+}
+
+// Float32 tables of shifts, scales and gates beside 16-bit tokens are not rounded.
+TEST(ModulatedNorm, TakesTablesOfFloat32) {
+  const Tensor x = random_tensor({4, 2, 24}, 1).to(DType::bfloat16), y = x.clone();
+  Tensor ones = Tensor::empty({24}, DType::float32);
+  std::ranges::fill(ones.span<float>(), 1.0F);
+  const Tensor zeros = Tensor::zeros({24}, DType::float32), table = random_tensor({1, 72}, 2);
+  Tensor found = Tensor::empty(x.shape(), DType::bfloat16);
+  modulated_layer_norm(x, ones, zeros, 1e-6F, {table, 0, 1, {}}, found);
+  Tensor wide = Tensor::empty(x.shape(), DType::float32);
+  modulated_layer_norm(x.to(DType::float32), ones, zeros, 1e-6F, {table, 0, 1, {}}, wide);
+  EXPECT_TRUE(same_bits(found, wide.to(DType::bfloat16)));
+  Tensor sum = x.clone(), wide_sum = x.to(DType::float32).clone();
+  add_gated(sum, y, table, 2);
+  add_gated(wide_sum, y.to(DType::float32), table, 2);
+  EXPECT_TRUE(same_bits(sum, wide_sum.to(DType::bfloat16)));
+}
+
 TEST(NormaliseAndRotate, KeepsValuesAndTurnsPairs) {
   Tensor kv = random_tensor({3, 1, 2, 2, 8}, 1);
   const Tensor before = kv.clone();

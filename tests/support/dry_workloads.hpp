@@ -6,6 +6,7 @@
 #include "forecast/dry_runs.hpp"
 #include "job/families/cogvideox.hpp"
 #include "job/families/opensora.hpp"
+#include "job/families/wan.hpp"
 #include "models/cogvideox/decoder.hpp"
 
 namespace reelmesh::test {
@@ -32,6 +33,15 @@ inline OpenSoraFolder opensora_folder(const STDiTConfig& transformer,
                                       const OpenSoraVaeConfig& vae = released_vae(),
                                       const T5Config& text_encoder = {}) {
   OpenSoraFolder folder;
+  folder.transformer = transformer;
+  folder.vae = vae;
+  folder.text_encoder = text_encoder;
+  return folder;
+}
+
+inline WanFolder wan_folder(const WanConfig& transformer, const WanVaeConfig& vae = {},
+                            const T5Config& text_encoder = {}) {
+  WanFolder folder;
   folder.transformer = transformer;
   folder.vae = vae;
   folder.text_encoder = text_encoder;

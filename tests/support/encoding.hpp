@@ -3,6 +3,7 @@
 #include "layout/relayout.hpp"
 #include "models/autoencoder/encoder.hpp"
 #include "models/cogvideox/encoder.hpp"
+#include "models/wan/encoder.hpp"
 #include "support/data_folder.hpp"
 #include "support/random_tensor.hpp"
 #include "support/spread.hpp"
@@ -30,6 +31,10 @@ inline OpenedEncoder open_encoder(const EncoderKind& kind, DType dtype, Device d
     const auto vae = OpenSoraVaeConfig::read(config);
     return {vae, std::make_unique<OpenSoraEncoder>(weights, vae, dtype), vae.image.latent_channels,
             vae.latent_factor()};
+  }
+  if (kind.family == std::string("wan")) {
+    const auto vae = WanVaeConfig::read(config);
+    return {{}, std::make_unique<WanEncoder>(weights, vae, dtype), vae.latent_channels, 1};
   }
   const auto vae = CogVideoXVaeConfig::read(config);
   return {{},

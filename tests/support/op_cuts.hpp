@@ -306,6 +306,25 @@ inline Results normalise_and_rotate_heads(Part& part) {
   return {{x, 3}};
 }
 
+inline Results norm_together_and_rotate(Part& part) {
+  Results results;
+  for (const std::int64_t n : {10, 64, 72}) {
+    Tensor x = part.cut({part.all, 2, 2, 3, n});
+    const Tensor cosines = part.cut({part.all, n}, 0, DType::float32),
+                 sines = part.cut({part.all, n}, 0, DType::float32);
+    ops::norm_together_and_rotate(x, part.whole({3 * n}, DType::float32), 1e-6F, cosines, sines);
+    results.push_back({x});
+  }
+  return results;
+}
+
+inline Results norm_together_and_rotate_items(Part& part) {
+  Tensor x = part.cut({30, part.all, 1, 3, 20}, 1);
+  const Tensor table = part.whole({30, 20}, DType::float32);
+  ops::norm_together_and_rotate(x, part.whole({60}, DType::float32), 1e-6F, table, table);
+  return {{x, 1}};
+}
+
 inline Results normalise_and_rotate_backward(Part& part) {
   Results results;
   for (const std::int64_t n : {9, 64, 72}) {

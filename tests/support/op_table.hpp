@@ -85,6 +85,8 @@ inline std::vector<OpCut> op_table(bool real_sizes) {
        })},
       {"normalise_and_rotate", "tokens", 129, normalise_and_rotate},
       {"normalise_and_rotate", "heads", 5, normalise_and_rotate_heads},
+      {"norm_together_and_rotate", "tokens", 129, norm_together_and_rotate},
+      {"norm_together_and_rotate", "items", 5, norm_together_and_rotate_items},
       {"normalise_and_rotate_backward", "tokens", 129, normalise_and_rotate_backward},
       {"normalise_and_rotate_backward", "heads", 5, normalise_and_rotate_backward_heads},
       {"group_sums", "rows of cells", 35,

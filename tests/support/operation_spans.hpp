@@ -88,6 +88,11 @@ inline std::vector<KnownOperation> known_operations(Device device, DType dtype) 
                   table = floats({4, 8})]() mutable {
                    ops::normalise_and_rotate(x, {w, b}, table, table, 2);
                  }});
+  // Part 0 of 2, 6 tokens of one item, 2 heads of 8 channels.
+  all.push_back({"norm", (4 + 3) * 6 * 2 * 8, 2 * 6 * 2 * 8 * size + (2 * 8 + 2 * 6 * 8) * 4,
+                 [x = random({6, 1, 2, 2, 8}), w = floats({16}), table = floats({6, 8})]() mutable {
+                   ops::norm_together_and_rotate(x, w, 1e-6F, table, table);
+                 }});
   const ops::GroupStatistics statistics{Tensor::zeros({2}, DType::float32).on(device),
                                         Tensor::zeros({2}, DType::float32).on(device)};
   const std::int64_t image = 2 * 4 * 6 * 8;

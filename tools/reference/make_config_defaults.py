@@ -16,8 +16,9 @@ import transformers
 
 OUTPUT = pathlib.Path(__file__).resolve().parents[2] / "tests" / "data" / "config_defaults.json"
 CLASSES = (diffusers.CogVideoXTransformer3DModel, diffusers.AutoencoderKLCogVideoX,
+           diffusers.WanTransformer3DModel, diffusers.AutoencoderKLWan,
            diffusers.AutoencoderKL, diffusers.CogVideoXDDIMScheduler,
-           diffusers.CogVideoXDPMScheduler, transformers.T5Config)
+           diffusers.CogVideoXDPMScheduler, transformers.T5Config, transformers.UMT5Config)
 
 
 def defaults(of):

@@ -1,5 +1,7 @@
 #include "models/autoencoder/temporal_encoder.hpp"
 
+#include "models/common/odd_frames.hpp"
+
 namespace reelmesh {
 
 TemporalEncoder::TemporalEncoder(const Checkpoint& weights, const TemporalAutoencoderConfig& config,
@@ -30,21 +32,6 @@ TemporalEncoder::TemporalEncoder(const Checkpoint& weights, const TemporalAutoen
   conv_out_ = load_pointwise(weights, encoder + "conv2.conv", channels, moments, 3, dtype);
   quant_ = load_pointwise(weights, config.prefix + "quant_conv.conv", moments, moments, 3, dtype);
 }
-
-namespace {
-
-// Frames 1, 3, 5, … of a causal convolution are all of one with stride 2 and one frame of padding.
-// Half of its work is wasted, in two of some fifty convolutions, on images of latents' size.
-Tensor odd_frames(const Tensor& x) {
-  Shape shape = x.shape();
-  expect(shape[0] % 2 == 0, "halving of {} frames", shape[0]);
-  shape[0] /= 2;
-  Tensor out = Tensor::empty(shape, x.dtype(), x.device());
-  for (std::int64_t t = 0; t < shape[0]; ++t) out.rows(t, 1).copy_from(x.rows(2 * t + 1, 1));
-  return out;
-}
-
-}  // namespace
 
 Tensor TemporalEncoder::operator()(const ImagePart& part, const Tensor& x) const {
   Tensor h = part.convolve(conv_in_, x);

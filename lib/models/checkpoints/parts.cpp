@@ -10,6 +10,9 @@
 #include "models/common/asked.hpp"
 #include "models/opensora/transformer.hpp"
 #include "models/t5/t5.hpp"
+#include "models/wan/decoder.hpp"
+#include "models/wan/encoder.hpp"
+#include "models/wan/transformer.hpp"
 #include "weights/json.hpp"
 #include "weights/tokenizer_file.hpp"
 
@@ -46,6 +49,17 @@ const std::vector<Kind>& kinds() {
     all.merge(tensors_of<OpenSoraEncoder>(OpenSoraVaeConfig::read(c)));
     return all;
   };
+  constexpr Tensors wan = [](const Config& c) {
+    return tensors_of<WanTransformer>(WanConfig::read(c));
+  };
+  constexpr Tensors wan_decoder = [](const Config& c) {
+    return tensors_of<WanDecoder>(WanVaeConfig::read(c));
+  };
+  constexpr Tensors wan_vae = [](const Config& c) {
+    ExpectedShapes all = tensors_of<WanDecoder>(WanVaeConfig::read(c));
+    all.merge(tensors_of<WanEncoder>(WanVaeConfig::read(c)));
+    return all;
+  };
   constexpr Tensors t5 = [](const Config& c) {
     const T5Config config = T5Config::read(c);
     return tensors_of<T5Layers>(config, T5Part::whole(config));
@@ -54,11 +68,14 @@ const std::vector<Kind>& kinds() {
       {ModelPart::transformer, "CogVideoXTransformer3DModel", cogvideox, cogvideox},
       {ModelPart::transformer, "STDiT", stdit, stdit},
       {ModelPart::transformer, "STDiT3", stdit, stdit},
+      {ModelPart::transformer, "WanTransformer3DModel", wan, wan},
       {ModelPart::vae, "AutoencoderKLCogVideoX", cogvideox_vae, cogvideox_decoder},
       {ModelPart::vae, "AutoencoderKL", opensora_vae, opensora_decoder},
       {ModelPart::vae, "OpenSoraVAE_V1_2", opensora_vae, opensora_decoder},
       {ModelPart::vae, "VideoAutoencoderPipeline", opensora_vae, opensora_decoder},
-      {ModelPart::text_encoder, "T5EncoderModel", t5, t5}};
+      {ModelPart::vae, "AutoencoderKLWan", wan_vae, wan_decoder},
+      {ModelPart::text_encoder, "T5EncoderModel", t5, t5},
+      {ModelPart::text_encoder, "UMT5EncoderModel", t5, t5}};
   return all;
 }
 
@@ -67,9 +84,9 @@ const Kind& model_kind(ModelPart part, const Config& config) {
   for (const Kind& kind : kinds()) {
     if (kind.part == part) names.emplace_back(kind.class_name);
   }
-  // T5 is the only text encoder; T5Config::read knows the names of its classes.
-  const std::string name =
-      part == ModelPart::text_encoder ? names.front() : require_class(config, names);
+  // T5Config::read knows the names of the whole models whose encoders are used.
+  const std::string name = part == ModelPart::text_encoder ? T5Config::read(config).class_name()
+                                                           : require_class(config, names);
   return *std::ranges::find_if(kinds(), [&](const Kind& kind) {
     return kind.part == part && (name.empty() || name == kind.class_name);
   });

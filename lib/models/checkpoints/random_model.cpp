@@ -34,6 +34,7 @@ std::vector<Gain> part_gains(ModelPart part, const T5Config& t5) {
               {"ff.net.2", 1.3},
               {"norm_out.linear", 0.7},
               {"proj_out", 0.7},
+              {"time_proj", 0.7},
               // Open-Sora's; its samplers amplify the predictions of an untrained model.
               {"x_embedder", 3.0},
               {"t_block", 0.7},
@@ -58,7 +59,8 @@ Spread weight_spread(const std::string& name, const Shape& shape, const std::vec
   // Weights above one make attention sharper, so that it does not average out the prompt.
   if (ends_with_any(name, {"norm_q.weight", "norm_k.weight", "q_norm.weight", "k_norm.weight"}))
     return {1.5F, 0.15F};
-  if (shape.size() == 1) return {1.0F, 0.1F};  // weights of norms
+  if (shape.size() == 1 || name.ends_with("gamma")) return {1.0F, 0.1F};  // weights of norms
+  if (shape.size() == 3 && name.ends_with("scale_shift_table")) return {0.0F, 0.2F};  // Wan
   if (ends_with_any(name, {"shared.weight", "relative_attention_bias.weight", "y_embedding"})) {
     return {0.0F, 1.0F};
   }

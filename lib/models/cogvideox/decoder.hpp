@@ -4,8 +4,8 @@
 // use exact sums over all ranks.
 #include <functional>
 
-#include "models/cogvideox/causal.hpp"
 #include "models/cogvideox/config.hpp"
+#include "models/common/causal.hpp"
 #include "models/common/decoder.hpp"
 #include "ops/norm.hpp"
 

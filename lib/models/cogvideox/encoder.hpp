@@ -1,8 +1,8 @@
 #pragma once
 // The encoder of CogVideoX's causal video autoencoder (diffusers' AutoencoderKLCogVideoX without
 // tiling and slicing), cut like the decoder.
-#include "models/cogvideox/causal.hpp"
 #include "models/cogvideox/config.hpp"
+#include "models/common/causal.hpp"
 #include "models/common/gaussian_encoder.hpp"
 
 namespace reelmesh {

@@ -317,24 +317,13 @@ class PreparedTransformer final : public Denoiser::Prepared {
   }
 
   Tensor residual(std::int64_t clip) const override {
-    const Box box = clip_items(clip);
-    Tensor values = Tensor::empty(box.extent, residual_.dtype());
-    copy_box(box, residual_.on({}), {Shape(3), residual_.shape()}, values, box);
-    return values.to(DType::float32);
+    return batch_items(residual_, clip * branches_, branches_);
   }
   void set_residual(std::int64_t clip, const Tensor& values) override {
-    const Box box = clip_items(clip);
-    Tensor all = residual_.on(residual_.device().host()).clone();
-    copy_box(box, values.to(all.dtype()), box, all, {Shape(3), all.shape()});
-    residual_.copy_from(all);
+    set_batch_items(residual_, clip * branches_, values);
   }
 
  private:
-  // The items of the batch that are of one clip.
-  Box clip_items(std::int64_t clip) const {
-    return {{0, clip * branches_, 0}, {residual_.shape(0), branches_, residual_.shape(2)}};
-  }
-
   const CogVideoXTransformer& transformer_;
   CogVideoXPlacement placement_;
   std::int64_t branches_;

@@ -84,6 +84,16 @@ ops::WeightRows transposed_weight(const LinearParameters& layer, bool in_memory)
   return ops::transposed(weight);
 }
 
+Tensor channel_first(const Tensor& x, std::int64_t channels) {
+  const std::int64_t rows = x.shape(0), groups = rows / channels;
+  Tensor out = Tensor::empty(x.shape(), x.dtype(), x.device());
+  for (std::int64_t row = 0; row < rows; ++row) {
+    const std::int64_t into = row % channels * groups + row / channels;
+    out.rows(into, 1).copy_from(x.rows(row, 1));
+  }
+  return out;
+}
+
 Affine load_affine(const Checkpoint& weights, const std::string& name, std::int64_t channels,
                    DType dtype) {
   const auto load = [&](const std::string& suffix) {

@@ -35,6 +35,10 @@ ops::Linear load_pointwise(const Checkpoint& weights, const std::string& name, s
 ops::Linear load_linears(const Checkpoint& weights, const std::vector<std::string>& names,
                          std::int64_t in, std::int64_t out, DType dtype, bool bias = true);
 
+/// Reorders the rows of a layer whose outputs are [group, channel] to [channel, group]. x: [row,
+/// …].
+Tensor channel_first(const Tensor& x, std::int64_t channels);
+
 /// Weight and bias of a norm, rounded to `dtype` and stored as float32.
 struct Affine {
   Tensor weight, bias;

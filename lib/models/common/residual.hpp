@@ -1,4 +1,5 @@
 #pragma once
+#include "layout/relayout.hpp"
 #include "models/common/denoiser.hpp"
 #include "ops/pointwise.hpp"
 
@@ -17,6 +18,24 @@ inline void before_blocks(Blocks blocks, const Tensor& x, Tensor& residual) {
 inline void after_blocks(Blocks blocks, Tensor& x, Tensor& residual) {
   if (blocks == Blocks::compute_and_keep) ops::add(residual, x);
   if (blocks == Blocks::reuse) ops::add(x, residual);
+}
+
+// Of a clip: `count` items of the batch from `first` on, of a residual [token, item, channel].
+
+/// → float32 on the host.
+inline Tensor batch_items(const Tensor& residual, std::int64_t first, std::int64_t count) {
+  const Box box{{0, first, 0}, {residual.shape(0), count, residual.shape(2)}};
+  Tensor values = Tensor::empty(box.extent, residual.dtype());
+  copy_box(box, residual.on({}), whole_box(residual.shape()), values, box);
+  return values.to(DType::float32);
+}
+
+/// Replaces them; values: as batch_items() gives them.
+inline void set_batch_items(Tensor& residual, std::int64_t first, const Tensor& values) {
+  const Box box{{0, first, 0}, values.shape()};
+  Tensor all = residual.on(residual.device().host()).clone();
+  copy_box(box, values.to(all.dtype()), box, all, whole_box(all.shape()));
+  residual.copy_from(all);
 }
 
 }  // namespace reelmesh

@@ -9,18 +9,6 @@
 namespace reelmesh {
 namespace {
 
-// Reorders the rows of the last layer. In the reference, the channel is the last axis of a patch's
-// features; ops::unpatchify expects it first. x: [row, …].
-Tensor channel_first(const Tensor& x, std::int64_t channels) {
-  const std::int64_t rows = x.shape(0), pixels = rows / channels;
-  Tensor out = Tensor::empty(x.shape(), x.dtype(), x.device());
-  for (std::int64_t row = 0; row < rows; ++row) {
-    const std::int64_t into = row % channels * pixels + row / channels;
-    out.rows(into, 1).copy_from(x.rows(row, 1));
-  }
-  return out;
-}
-
 // A weight [out, in] in host memory, which the result keeps.
 ops::WeightRows rows_of(const Tensor& weight, const Numerics& numerics) {
   const std::int64_t in = weight.shape(1);

@@ -9,11 +9,24 @@ std::string t5_layer_name(std::int64_t layer, const char* rest) {
   return fmt::format("encoder.block.{}.layer.{}", layer, rest);
 }
 
+std::string t5_position_table(const T5Config& config, std::int64_t layer) {
+  return t5_layer_name(config.umt5 ? layer : 0, "0.SelfAttention.relative_attention_bias.weight");
+}
+
 T5Config T5Config::read(const Config& config) {
   constexpr std::int64_t max_value = 1 << 20;
   // The encoder of a whole T5 is the same; its decoder is never read.
-  require_class(config, {"T5EncoderModel", "T5ForConditionalGeneration", "T5Model", "t5"});
+  const std::string name = require_class(
+      config, {"T5EncoderModel", "T5ForConditionalGeneration", "T5Model", "t5", "UMT5EncoderModel",
+               "UMT5ForConditionalGeneration", "UMT5Model", "umt5"});
   T5Config c;
+  if (name.starts_with("UMT5") || name == "umt5") {  // with other defaults in transformers
+    c.umt5 = true;
+    c.vocab_size = 250112;
+    c.d_ff = 1024;
+    c.num_layers = 8;
+    c.num_heads = 6;
+  }
   c.vocab_size = config.get_int("vocab_size", c.vocab_size, 1, 1 << 24);
   c.d_model = config.get_int("d_model", c.d_model, 1, max_value);
   c.d_kv = config.get_int("d_kv", c.d_kv, 1, max_value);
@@ -26,7 +39,8 @@ T5Config T5Config::read(const Config& config) {
   c.num_buckets = config.get_int("relative_attention_num_buckets", c.num_buckets, 4, 4096);
   c.max_distance = config.get_int("relative_attention_max_distance", c.max_distance, 2, max_value);
   c.epsilon = config.get_double("layer_norm_epsilon", c.epsilon, 1e-12, 1);
-  const std::string projection = config.get_string("feed_forward_proj", "relu");
+  const std::string projection =
+      config.get_string("feed_forward_proj", c.umt5 ? "gated-gelu" : "relu");
   require(projection == "gated-gelu", Status::data,
           "{}: feed_forward_proj is '{}', expected 'gated-gelu' (T5 v1.1)", config.file().string(),
           projection);
@@ -36,6 +50,13 @@ T5Config T5Config::read(const Config& config) {
           "relative_attention_num_buckets",
           config.file().string(), c.max_distance, c.num_buckets);
   return c;
+}
+
+std::int64_t T5Config::encoded_tokens(std::span<const std::int32_t> ids) const {
+  constexpr std::int32_t pad = 0;
+  std::size_t count = ids.size();
+  while (umt5 && count > 1 && ids[count - 1] == pad) --count;
+  return static_cast<std::int64_t>(count);
 }
 
 std::int64_t t5_bucket(std::int64_t relative, std::int64_t buckets, std::int64_t max_distance) {

@@ -1,5 +1,6 @@
 #include "models/t5/t5.hpp"
 
+#include <algorithm>
 #include <cmath>
 
 #include "base/trace.hpp"
@@ -28,15 +29,16 @@ T5Layers::T5Layers(const Checkpoint& weights, const T5Config& c, const T5Part& p
   if (part.embedding) {
     embedding_ = weights.load("shared.weight", {c.vocab_size, c.d_model}, dtype);
   }
-  if (part.first < part.last) {
-    position_table_ = weights.load(t5_position_table, {c.num_buckets, c.num_heads}, dtype)
-                          .on(weights.device().host())
-                          .to(DType::float32);
-  }
   for (std::int64_t i = part.first; i < part.last; ++i) {
     const std::string attention = t5_layer_name(i, "0.SelfAttention.");
     const std::string feed_forward = t5_layer_name(i, "1.DenseReluDense.");
     Layer layer;
+    layer.position_table =
+        c.umt5 || layers_.empty()
+            ? weights.load(t5_position_table(c, i), {c.num_buckets, c.num_heads}, dtype)
+                  .on(weights.device().host())
+                  .to(DType::float32)
+            : layers_.front().position_table;
     layer.attention_norm = norm(t5_layer_name(i, "0.layer_norm.weight"));
     layer.qkv =
         linear({attention + "q", attention + "k", attention + "v"}, c.d_model, inner, dtype);
@@ -65,32 +67,42 @@ Tensor T5Layers::normed(const Tensor& x, const Tensor& weight) const {
 }
 
 // → [head, query, key]
-const Tensor& T5Layers::position_bias(std::int64_t tokens, Device device) const {
+Tensor T5Layers::position_bias(const Layer& layer, std::int64_t tokens, Device device) const {
   const std::int64_t heads = config_.num_heads;
-  if (position_bias_.shape() == Shape{heads, tokens, tokens}) return position_bias_;
+  if (!config_.umt5 && position_bias_.shape() == Shape{heads, tokens, tokens}) {
+    return position_bias_;
+  }
   Tensor bias = Tensor::empty({heads, tokens, tokens}, DType::float32, device.host());
-  for (std::int64_t q = 0; q < tokens && !device.only_shapes; ++q) {
-    for (std::int64_t k = 0; k < tokens; ++k) {
-      const float* row = position_table_.data<float>() +
-                         t5_bucket(k - q, config_.num_buckets, config_.max_distance) * heads;
-      for (std::int64_t h = 0; h < heads; ++h) {
-        bias.data<float>()[(h * tokens + q) * tokens + k] = row[h];
+  if (!device.only_shapes) {
+    // Of the distances key − query from 1 − tokens on: the keys of a query are neighbours in it.
+    std::vector<float> of_distance(static_cast<std::size_t>(2 * tokens - 1));
+    for (std::int64_t h = 0; h < heads; ++h) {
+      for (std::int64_t d = 1 - tokens; d < tokens; ++d) {
+        const std::int64_t bucket = t5_bucket(d, config_.num_buckets, config_.max_distance);
+        of_distance[static_cast<std::size_t>(d + tokens - 1)] =
+            layer.position_table.data<float>()[bucket * heads + h];
+      }
+      for (std::int64_t q = 0; q < tokens; ++q) {
+        std::copy_n(of_distance.begin() + (tokens - 1 - q), tokens,
+                    bias.data<float>() + (h * tokens + q) * tokens);
       }
     }
   }
-  return position_bias_ = bias.on(device);
+  bias = bias.on(device);
+  if (!config_.umt5) position_bias_ = bias;
+  return bias;
 }
 
 Tensor T5Layers::operator()(Tensor x) const {
   const std::int64_t tokens = x.shape(0), heads = config_.num_heads;
   x = x.clone();  // the residual stream is updated in place
-  const Tensor bias = layers_.empty() ? Tensor() : position_bias(tokens, x.device());
   for (std::size_t i = 0; i < layers_.size(); ++i) {
     const Layer& layer = layers_[i];
     const trace::Mark mark(&trace::Recorder::layer,
                            static_cast<int>(part_.first) + static_cast<int>(i));
     const trace::Scope scope(trace::spans::t5_layer);
     {  // tensors of attention are freed before the feed-forward layers allocate wide ones
+      const Tensor bias = position_bias(layer, tokens, x.device());
       const Tensor qkv = layer.qkv.with_all_rows(normed(x, layer.attention_norm));
       const Tensor attended =
           ops::attention(qkv.reshape({tokens, 1, 3, heads, config_.d_kv}), 1.0F, bias, numerics_);
@@ -103,6 +115,14 @@ Tensor T5Layers::operator()(Tensor x) const {
     ops::add(x, layer.down.with_all_rows(gated.to(x.dtype())));
   }
   return part_.final_norm ? normed(x, final_norm_) : x;
+}
+
+Tensor with_zero_rows(const Tensor& x, std::int64_t tokens) {
+  const std::int64_t count = x.shape(0);
+  if (count == tokens) return x;
+  Tensor all = Tensor::zeros({tokens, x.shape(1), x.shape(2)}, x.dtype(), x.device());
+  all.rows(0, count).copy_from(x);
+  return all;
 }
 
 }  // namespace reelmesh

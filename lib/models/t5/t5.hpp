@@ -1,6 +1,7 @@
 #pragma once
-// The encoder of T5 v1.1 (Raffel et al. 2020; tensor names and arithmetic of transformers'
-// T5EncoderModel), split by layers: a rank holds only those that the device map assigns to it.
+// The encoders of T5 v1.1 (Raffel et al. 2020) and UMT5 (Chung et al. 2023), with tensor names and
+// arithmetic of transformers' T5EncoderModel and UMT5EncoderModel, split by layers: a rank holds
+// only those that the device map assigns to it.
 #include <span>
 
 #include "layout/weight_stream.hpp"
@@ -26,26 +27,30 @@ class T5Layers {
   Tensor embed(std::span<const std::int32_t> ids) const;
   /// Applies the layers, and the final norm if this part has it. x: [token, 1, d_model] of
   /// t5_stream(dtype) → the same shape; the same type, or `dtype` after the final norm. There is no
-  /// mask, as in CogVideoX: tokens also attend to padding.
+  /// mask: every token attends to all of x, which has T5Config::encoded_tokens().
   Tensor operator()(Tensor x) const;
 
  private:
   struct Layer {
     Tensor attention_norm, feed_forward_norm;
     ops::Linear qkv, out, gate, up, down;
+    Tensor position_table;  ///< float32 [bucket, head] on the host
   };
   Tensor normed(const Tensor& x, const Tensor& weight) const;
-  const Tensor& position_bias(std::int64_t tokens, Device device) const;
+  Tensor position_bias(const Layer& layer, std::int64_t tokens, Device device) const;
 
   T5Config config_;
   T5Part part_;
   DType dtype_;
   Numerics numerics_;
   Tensor embedding_, final_norm_;
-  Tensor position_table_;  ///< float32 [bucket, head] on the host
-  /// Of the last number of tokens: prompts of a job mostly have the same.
+  /// Of T5, whose layers share it, for the last number of tokens: prompts of a job mostly have the
+  /// same. Those of UMT5's layers would take 1.6 GB for 512 tokens of the released size.
   mutable Tensor position_bias_;
   std::vector<Layer> layers_;
 };
+
+/// x, [token, 1, channel] of the tokens before the padding, with rows of zeros up to `tokens`.
+Tensor with_zero_rows(const Tensor& x, std::int64_t tokens);
 
 }  // namespace reelmesh

@@ -310,6 +310,60 @@ __global__ void __launch_bounds__(head_threads) norm_heads(HeadRows<T> p) {
   }
 }
 
+// RMS norm over all heads of a row together, then rotation of each head. A block has a row.
+template <class T>
+struct WholeRows {
+  T* x;
+  const float* weight;
+  const float *cosines, *sines;          ///< or null
+  std::uint32_t batch, parts, n, width;  ///< width: channels of all heads
+  float eps;
+};
+
+// W numbers; pairs may lie anywhere, packs at aligned addresses.
+template <int W, class T>
+__device__ inline void take_numbers(const T* from, float (&into)[W]) {
+  if constexpr (W == head_pack) {
+    load<W>(from, into);
+  } else {
+    for (int j = 0; j < W; ++j) into[j] = widen(from[j]);
+  }
+}
+
+// W: a number of channels in which pairs are whole.
+template <class T, int W>
+__global__ void __launch_bounds__(row_threads) norm_together(WholeRows<T> p) {
+  __shared__ float partial[1][row_warps];
+  T* const row = p.x + std::int64_t{blockIdx.x} * p.parts * p.width;
+  const std::uint32_t start = threadIdx.x * W, step = row_threads * W;
+  float squares[1] = {};
+  for (std::uint32_t i = start; i < p.width; i += step) {
+    float v[W];
+    take_numbers<W>(row + i, v);
+    for (int j = 0; j < W; ++j) squares[0] = fmaf(v[j], v[j], squares[0]);
+  }
+  block_sums<1>(squares, partial);
+  const float rstd = 1.0F / sqrtf(squares[0] / static_cast<float>(p.width) + p.eps);
+  const std::int64_t angles = std::int64_t{blockIdx.x / p.batch} * p.n;
+  for (std::uint32_t i = start; i < p.width; i += step) {
+    float v[W], weight[W];
+    take_numbers<W>(row + i, v);
+    take_numbers<W>(p.weight + i, weight);
+    for (int j = 0; j < W; ++j) v[j] = v[j] * rstd * weight[j];
+    if (p.cosines != nullptr) {
+      float c[W], s[W];
+      take_numbers<W>(p.cosines + angles + i % p.n, c);
+      take_numbers<W>(p.sines + angles + i % p.n, s);
+      for (int j = 0; j < W; j += 2) ops::rotate_pair(v[j], v[j + 1], c + j, s + j);
+    }
+    if constexpr (W == head_pack) {
+      store<W>(v, row + i);
+    } else {
+      for (int j = 0; j < W; ++j) row[i + j] = narrow<T>(v[j]);
+    }
+  }
+}
+
 }  // namespace
 
 Tensor rms_norm(const Tensor& x, const Tensor& weight, float eps) {
@@ -446,6 +500,32 @@ void normalise_and_rotate(Tensor& x, const HeadNorm& norm, const Tensor& cosines
                        .lanes = narrow_index(lanes),
                        .eps = norm.eps,
                        .packed = n % head_pack == 0 && aligned(first)});
+  });
+}
+
+void norm_together_and_rotate(Tensor& x, const Tensor& weight, float eps, const Tensor& cosines,
+                              const Tensor& sines) {
+  const Device device = x.device();
+  const std::int64_t n = x.shape(4), width = x.shape(3) * n;
+  expect(n % 2 == 0, "norm and rotation of heads of {} channels", n);
+  const auto numbers = [&](const Tensor& t) -> const float* {
+    return t.empty() ? nullptr : address<float>(t, device);
+  };
+  visit_float(x.dtype(), [&](auto type) {
+    using T = decltype(type);
+    T* first = address<T>(x, device);
+    const WholeRows<T> rows{.x = first,
+                            .weight = numbers(weight),
+                            .cosines = numbers(cosines),
+                            .sines = numbers(sines),
+                            .batch = narrow_index(x.shape(1)),
+                            .parts = narrow_index(x.shape(2)),
+                            .n = narrow_index(n),
+                            .width = narrow_index(width),
+                            .eps = eps};
+    const bool packed = n % head_pack == 0 && aligned(first);
+    launch({"norm_together_and_rotate", device, x.shape(0) * x.shape(1), row_threads},
+           packed ? norm_together<T, head_pack> : norm_together<T, 2>, rows);
   });
 }
 

@@ -47,6 +47,8 @@ void add_gated_and_norm(Tensor& x, const Tensor& y, const Gate& gate, const Tens
                         const Tensor& bias, float eps, const Modulation& modulation, Tensor& out);
 void normalise_and_rotate(Tensor& x, const HeadNorm& norm, const Tensor& cosines,
                           const Tensor& sines, std::int64_t unrotated);
+void norm_together_and_rotate(Tensor& x, const Tensor& weight, float eps, const Tensor& cosines,
+                              const Tensor& sines);
 std::vector<ExactSum> group_sums(const Tensor& x, std::int64_t groups, std::int64_t cell);
 /// count: elements in a group.
 GroupStatistics group_statistics(const Tensor& x, std::int64_t groups, std::int64_t cell,

@@ -79,6 +79,28 @@ struct IddpmStep {
   }
 };
 
+struct UniPcElements {
+  UniPcCoefficients c;
+  const float* v;
+  float *clean, *before, *sample, *x;
+  template <int W>
+  __device__ void run(std::int64_t at) const {
+    float a[W], m0[W] = {}, m1[W] = {}, s[W] = {}, b[W];
+    load<W>(v + at, a);
+    load<W>(x + at, b);
+    if (c.corrector.order > 0) {
+      load<W>(clean + at, m0);
+      load<W>(before + at, m1);
+      load<W>(sample + at, s);
+    }
+    for (int i = 0; i < W; ++i) b[i] = unipc_next(c, a[i], m0[i], m1[i], s[i], b[i]);
+    store<W>(m0, clean + at);
+    store<W>(m1, before + at);
+    store<W>(s, sample + at);
+    store<W>(b, x + at);
+  }
+};
+
 struct Flow {
   float stride;
   const float* prediction;
@@ -138,6 +160,18 @@ void iddpm_step(const IddpmCoefficients& c, bool last, const Tensor& prediction,
                     address<float>(x, device),
                     narrow_index(frame)};
   for_packs<float>("iddpm_step", device, x.numel(), frame, {f.prediction, f.noise, f.x}, f);
+}
+
+void unipc_step(const UniPcCoefficients& c, const Tensor& v, UniPcKept& kept, Tensor& x) {
+  const Device device = x.device();
+  const UniPcElements f{c,
+                        address<float>(v, device),
+                        address<float>(kept.clean, device),
+                        address<float>(kept.clean_before, device),
+                        address<float>(kept.sample, device),
+                        address<float>(x, device)};
+  for_packs<float>("unipc_step", device, x.numel(), x.numel(),
+                   {f.v, f.clean, f.before, f.sample, f.x}, f);
 }
 
 void flow_step(float stride, const Tensor& prediction, Tensor& x) {

@@ -3,6 +3,7 @@
 // after it has checked shapes.
 #include "sampler/iddpm.hpp"
 #include "sampler/steps.hpp"
+#include "sampler/unipc.hpp"
 #include "tensor/tensor.hpp"
 
 namespace reelmesh::gpu {
@@ -17,7 +18,9 @@ void dpm_step(const DpmCoefficients& c, const Tensor& v, const Tensor& noise, Te
 /// As Iddpm::step; the noise is not read in the last step.
 void iddpm_step(const IddpmCoefficients& c, bool last, const Tensor& prediction,
                 const Tensor& noise, Tensor& x);
-/// As RectifiedFlow::step.
+/// As UniPc::step with the coefficients of the step; `kept` is replaced, too.
+void unipc_step(const UniPcCoefficients& c, const Tensor& v, UniPcKept& kept, Tensor& x);
+/// As reelmesh::flow_step.
 void flow_step(float stride, const Tensor& prediction, Tensor& x);
 
 }  // namespace reelmesh::gpu

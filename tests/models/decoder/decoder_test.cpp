@@ -4,6 +4,8 @@
 
 #include "models/decode_layouts.hpp"
 #include "models/reference.hpp"
+#include "models/wan/decoder.hpp"
+#include "models/wan/reference.hpp"
 #include "random_cuts.hpp"
 #include "support/spread.hpp"
 
@@ -44,6 +46,30 @@ TEST_P(Decoder, HasTheBitsOfOneRankOnEveryCut) {
         test::cogvideox_decode_layout(reference.vae, latents.shape(), ranks).latents;
     EXPECT_TRUE(same_bits(decoded(decoder, latents, planned.without_axis(0), group), one))
         << ranks << " ranks, " << rows << " x " << columns;
+  });
+}
+
+TEST_P(Decoder, OfWanHasTheBitsOfOneRankOnEveryCut) {
+  const test::WanReference reference("bfloat16");
+  const WanDecoder decoder(reference.weights("vae"), reference.vae, GetParam());
+  const auto on = [&](const Tensor& latents, const Layout& pixels, const comm::Group& group) {
+    const std::int64_t count = latents.shape(0);
+    const Layout frames = pixels.with_axis(0, WanVaeConfig::decoded_frames(count));
+    const DecodeLayout layout{pixels.with_axis(0, count), frames, frames};
+    const Sharded part =
+        test::spread(latents, layout.latents.with_axis(1, latents.shape(1)), group);
+    return test::gathered(decoder.pixels(part, layout).pixels);
+  };
+  test::for_random_cuts(13, 4, [&](const test::RandomCut& clip) {
+    const auto& [group, frames, rows, columns, cut, seed] = clip;
+    const Tensor latents =
+        random_tensor({frames, reference.vae.latent_channels, rows, columns}, seed);
+    const Tensor one = on(latents, Layout::on_one_rank({rows, columns}, group.size(), 0), group);
+    EXPECT_TRUE(same_bits(on(latents, cut, group), one)) << to_string(cut);
+    const Layout planned =
+        test::wan_decode_layout(reference.vae, latents.shape(), group.size()).latents;
+    EXPECT_TRUE(same_bits(on(latents, planned.without_axis(0), group), one))
+        << group.size() << " ranks, " << rows << " x " << columns;
   });
 }
 

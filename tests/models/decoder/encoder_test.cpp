@@ -17,6 +17,7 @@ class Encoder : public ::testing::TestWithParam<std::tuple<test::EncoderKind, DT
 INSTANTIATE_TEST_SUITE_P(
     Of, Encoder,
     ::testing::Combine(::testing::Values(test::EncoderKind{"cogvideox", "rotary"},
+                                         test::EncoderKind{"wan", "bfloat16"},
                                          test::EncoderKind{"opensora", "v1_0"},
                                          test::EncoderKind{"opensora", "v1_2"}),
                        ::testing::Values(DType::float32, DType::bfloat16)),

@@ -116,6 +116,36 @@ TEST_P(Norm, NormaliseAndRotate) {
   }
 }
 
+TEST_P(Norm, NormTogetherAndRotate) {
+  for (const std::int64_t n : {8, 10, 64, 128}) {
+    for (const bool rotate : {false, true}) {
+      Tensor x = random({5, 2, 2, 3, n}, 1), z = there(x);
+      const Tensor weight = random_tensor({3 * n}, 2);
+      const Tensor c = rotate ? random_tensor({5, n}, 3) : Tensor{},
+                   s = rotate ? random_tensor({5, n}, 4) : Tensor{};
+      gpu::norm_together_and_rotate(z, there(weight), 1e-6F, there(c), there(s));
+      ops::norm_together_and_rotate(x, weight, 1e-6F, c, s);
+      EXPECT_LT(relative_error(back(z), x), tolerance()) << n << rotate;
+    }
+  }
+}
+
+// Tables of shifts, scales and gates may be float32 beside 16-bit tokens.
+TEST_P(Norm, TablesOfFloat32) {
+  for (const std::int64_t n : {20, 64}) {
+    const Tensor x = random({5, 2, n}, 1), y = random({5, 2, n}, 2);
+    const Tensor w = random_tensor({n}, 3), b = random_tensor({n}, 4),
+                 table = random_tensor({1, 3 * n}, 5);
+    Tensor sum = there(x).clone(), out = Tensor::empty(x.shape(), x.dtype(), sum.device());
+    gpu::add_gated_and_norm(sum, there(y), {there(table), 2, {}}, there(w), there(b), 1e-6F,
+                            {there(table), 0, 1, {}}, out);
+    Tensor sum_here = x.clone(), out_here = Tensor::empty(x.shape(), x.dtype());
+    ops::add_gated_and_norm(sum_here, y, {table, 2, {}}, w, b, 1e-6F, {table, 0, 1, {}}, out_here);
+    EXPECT_LT(relative_error(back(sum), sum_here), tolerance()) << n;
+    EXPECT_LT(relative_error(back(out), out_here), tolerance()) << n;
+  }
+}
+
 // One call for text and video has the bits of a call for each.
 TEST_P(Norm, FirstTokensUseOtherChunks) {
   const std::int64_t tokens = 7, batch = 2;

@@ -94,6 +94,27 @@ class Layouts : public ::testing::Test {
         (data / "opensora" / kind).string(), prompt, steps, size);
   }
 
+  // The first two clips of the tiny model's reference.
+  std::string wan() {
+    const auto facts =
+        parse_json(read_text(data / "wan" / "float32" / "pipeline.json", 1 << 20), "pipeline.json");
+    std::string lines;
+    for (std::size_t i = 0; i < 2; ++i) {
+      const auto& clip = facts.at("clips").at(i);
+      lines += nlohmann::json{{"prompt", clip.at("prompt")},
+                              {"negative_prompt", clip.at("negative_prompt")},
+                              {"seed", clip.at("seed")}}
+                   .dump() +
+               "\n";
+    }
+    return fmt::format(
+        "--model.path {} --prompt.file {} --sample.height {} --sample.width {} --sample.frames {} "
+        "--sample.steps 4 --output.embeddings yes",
+        (data / "wan" / "float32").string(), write("wan.jsonl", lines).string(),
+        facts.at("height").get<int>(), facts.at("width").get<int>(),
+        facts.at("num_frames").get<int>());
+  }
+
   // Five clips; the third has another number of frames.
   std::string five_clips(const std::string& model, const std::string& more) {
     const std::string prompts = write("five.jsonl", R"({"prompt": "A red fox runs.", "seed": 100}
@@ -106,16 +127,16 @@ class Layouts : public ::testing::Test {
                        (data / model).string(), prompts, more);
   }
 
-  std::string toy() {
+  // parts: the folder with text encoder and tokenizer.
+  std::string toy(const std::filesystem::path& parts = data / "cogvideox" / "sincos") {
     const std::filesystem::path root = folder_.path() / "toy";
     if (world().rank() == 0) std::filesystem::create_directories(root);
     world().barrier();
     write("toy/model_index.json", fmt::format(R"({{"_class_name": "{}"}})", toy_class));
-    const std::string parts = (data / "cogvideox" / "sincos").string();
     return fmt::format(
         "--model.path {} --model.text-encoder {}/text_encoder --model.tokenizer {}/tokenizer "
         "--prompt.file {} --output.embeddings yes",
-        root.string(), parts, parts,
+        root.string(), parts.string(), parts.string(),
         write("toy.jsonl",
               "{\"prompt\": \"a\"}\n{\"prompt\": \"b\", \"frames\": 3}\n"
               "{\"prompt\": \"c\", \"steps\": 2}\n")
@@ -273,12 +294,44 @@ TEST_F(Layouts, OpenSoraOfOneImage) {
               {{5, "", "whole on each rank"}, {8, "", "whole on each rank"}});
 }
 
+TEST_F(Layouts, Wan) {  // 5 x 3 x 5 tokens, 3 heads
+  const std::vector<LayoutRow> rows{
+      {2, phased, "cfg 2 x ring 1 x ulysses 1"},
+      {3, phased + height + threads, "cfg 1 x ring 1 x ulysses 3"},
+      {5, phased + frames + mesh(1, 1, 5), "ulysses 5"},  // more ranks than heads
+      {4, split + mesh(2, 1, 1), "denoise: ranks 1-2"},
+      {4, phased + grid + mesh(1, 2, 2), "cfg 1 x ring 2 x ulysses 2"},
+      {7, phased + frames + mesh(1, 7, 1), "ring 7"},
+      {8, phased + mesh(2, 2, 2), "cfg 2 x ring 2 x ulysses 2"},
+      {6, phased + " --parallel.replicas 2 --parallel.ulysses 3", "denoise replica 1"},
+      {8, split + " --parallel.decode 4", "decode: ranks 4-7"},
+      {5, phased + " --parallel.weights sharded", "sharded"},
+      {3, phased + " --parallel.weights host", "host"}};
+  expect_same(wan(), some(rows));
+  expect_same(wan() + " --numerics.dtype bfloat16" + latents_only,
+              {{6, phased + mesh(2, 1, 3), "cfg 2 x ring 1 x ulysses 3"},
+               {4, phased + mesh(1, 4, 1), "ring 4"}});
+}
+
+TEST_F(Layouts, WanWithStepsLeftOut) {
+  for (const char* cache : {"every:3", "teacache:0.1 --sample.cache-coefficients 0,0,0,1,0"}) {
+    expect_same(wan() + latents_only + " --sample.cache " + cache,
+                {{4, phased + mesh(2, 1, 2), "cfg 2"}, {3, split, "split"}});
+  }
+}
+
 const std::vector<LayoutRow> batches{
     {1, " --sample.batch 3", "1 rank"},
     {2, " --sample.batch 3", "2 ranks"},
     {3, " --sample.batch 3", "3 ranks"},
     {3, " --sample.batch 3" + split, "split"},
     {5, " --sample.batch 3 --parallel.replicas 2 --parallel.ulysses 2", "denoise replica 1"}};
+
+TEST_F(Layouts, BatchesOfWan) {
+  expect_same(five_clips("wan/float32",
+                         latents_only + " --sample.height 48 --sample.width 80 --sample.frames 9"),
+              batches);
+}
 
 TEST_F(Layouts, BatchesOfOpenSora) {
   expect_same(five_clips("opensora/v1_0", latents_only), batches);
@@ -385,6 +438,20 @@ TEST_F(Layouts, ThirdFamily) {
   expect_same(toy(), some(rows));
   expect_same(toy() + " --numerics.dtype bfloat16 --sample.guidance 1",
               {{3, phased, "3 ranks"}, {7, split, "split"}});
+}
+
+// What Wan has beside its transformer and its autoencoder.
+TEST_F(Layouts, Umt5AndFlowSamplers) {
+  if (backend() != "cpu") GTEST_SKIP() << "the toy family computes on CPUs";
+  const std::string job = toy(data / "umt5") + " --sample.flow-shift 5 --sample.steps 4";
+  expect_same(job + " --sample.scheduler unipc",
+              {{2, phased + " --parallel.device-map 0:1,1-2:0", "layers 0-0:1,1-2:0"},
+               {3, phased + " --parallel.device-map 0:0,1:2,2:1", "layers 0-0:0,1-1:2,2-2:1"},
+               {5, split + " --parallel.text 2", "split"},
+               {4, phased + frames + mesh(2, 1, 2) + " --sample.batch 2", "cfg 2"}});
+  expect_same(job + " --sample.scheduler euler --numerics.dtype bfloat16",
+              {{3, phased + " --parallel.device-map 0-1:2,2:0", "layers 0-1:2,2-2:0"},
+               {4, split, "split"}});
 }
 
 // Random combinations of options that are valid together; in tools/test a third of them.

@@ -9,6 +9,7 @@
 #include "ops/attention.hpp"
 #include "ops/pointwise.hpp"
 #include "plan/denoise.hpp"
+#include "sampler/flow_samplers.hpp"
 #include "sampler/rectified_flow.hpp"
 #include "weights/config.hpp"
 
@@ -242,8 +243,9 @@ class Toy final : public Family {
 
  private:
   bool takes(InputKind) const override { return true; }
+  bool takes_flow_shift() const override { return true; }
   ClipDefaults defaults() const override { return {{40, 24, 5}, 8, 3, 4}; }
-  void complete(Clip& clip, const Job&, const ClipRequest& request,
+  void complete(Clip& clip, const Job& job, const ClipRequest& request,
                 const Tokenizer& tokenizer) const override {
     const VideoSize& size = clip.format.size;
     clip.latents = {size.frames, size.height / pixels, size.width / pixels};
@@ -264,6 +266,12 @@ class Toy final : public Family {
         {},
         {},
         {}};
+    if (job.scheduler) {
+      const FlowSampler& sampler = flow_sampler_of_option(*job.scheduler);
+      clip.record.scheduler = sampler.class_name;
+      clip.sampling.sampler =
+          sampler.make({.shift = clip.record.settings.flow_shift.value_or(1)}, clip.steps());
+    }
     if (!clip.input) return;
     clip.input->latent_frames = clip.input->frames;
     clip.input->scale = 0.5;

@@ -1,6 +1,7 @@
 // Complete runs of the samplers on a GPU: their state is on the device, noise comes from the host.
 #include "sampler/cogvideox.hpp"
 
+#include "sampler/flow_samplers.hpp"
 #include "sampler/generator.hpp"
 #include "sampler/guidance.hpp"
 #include "sampler/iddpm.hpp"
@@ -48,6 +49,21 @@ TEST_P(SamplerOnGpu, CogVideoXHasTheBitsOfTheHost) {
                  });
     };
     EXPECT_TRUE(same_bits(sampled(test_device()), sampled({}))) << static_cast<int>(kind);
+  }
+}
+
+TEST_P(SamplerOnGpu, FlowSamplersHaveTheBitsOfTheHost) {
+  for (const FlowSampler& kind : flow_samplers()) {
+    const auto sampled = [&](Device device) {
+      const auto sampler = kind.make({.shift = 5}, 6);
+      std::vector<Tensor> history;
+      return run(device, 6, latent[1],
+                 [&](int i, const Tensor& a, Tensor& b, Tensor& x, const auto& draw) {
+                   guide_channels(5.0, latent[1], a, b);
+                   sampler->step(i, b, x, history, draw);
+                 });
+    };
+    EXPECT_TRUE(same_bits(sampled(test_device()), sampled({}))) << kind.option;
   }
 }
 

@@ -2,6 +2,7 @@
 #include "sampler/guidance.hpp"
 #include "sampler/iddpm.hpp"
 #include "sampler/rectified_flow.hpp"
+#include "sampler/unipc.hpp"
 #include "support/test_device.hpp"
 
 namespace reelmesh::test {
@@ -73,6 +74,21 @@ TEST_P(Step, Iddpm) {
       const double log_variance = part * -3 + (1 - part) * -9;
       const double deviation = std::exp(log_variance / 2) * noise.data<float>()[i];
       EXPECT_NEAR(got.data<float>()[i], expected + deviation, 1e-6 * (1 + std::abs(deviation)));
+    }
+  }
+}
+
+TEST_P(Step, UniPcOfAllOrders) {
+  for (const Shape& shape : shapes) {
+    const UniPc sampler({.shift = 3}, 5);
+    Tensor x = random_tensor(shape, 1), z = there(x);
+    std::vector<Tensor> host, device;
+    for (int i = 0; i < 5; ++i) {
+      const Tensor v = random_tensor(shape, 2 + static_cast<unsigned>(i));
+      sampler.step(i, v, x, host, {});
+      sampler.step(i, there(v), z, device, {});
+      EXPECT_TRUE(same_bits(back(z), x)) << i;
+      for (std::size_t n = 0; n < 3; ++n) EXPECT_TRUE(same_bits(back(device[n]), host[n])) << n;
     }
   }
 }

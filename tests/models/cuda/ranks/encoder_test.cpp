@@ -18,7 +18,8 @@ TEST_P(EncoderOnGpu, HasTheBitsOfOneRankAndAgreesWithTheHost) {
   std::mt19937 random(4);
   const Tensor pixels = encoder_pixels(frames, 8 * cells[0], 8 * cells[1]);
   std::vector<EncoderKind> kinds{{"cogvideox", "sincos"}};
-  if (tests_are_long()) kinds.insert(kinds.end(), {{"opensora", "v1_0"}, {"opensora", "v1_2"}});
+  if (tests_are_long())
+    kinds.insert(kinds.end(), {{"wan", "bfloat16"}, {"opensora", "v1_0"}, {"opensora", "v1_2"}});
   for (const EncoderKind& kind : kinds) {
     const OpenedEncoder there = open_encoder(kind, DType::float32, device);
     const OpenedEncoder here = open_encoder(kind, DType::float32);

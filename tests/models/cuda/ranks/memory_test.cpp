@@ -2,6 +2,7 @@
 #include "models/decode_layouts.hpp"
 #include "models/dry_run.hpp"
 #include "models/opensora/reference.hpp"
+#include "models/wan/reference.hpp"
 #include "ops/cuda/convolution.hpp"
 #include "support/gpu_ranks.hpp"
 #include "support/long.hpp"
@@ -82,6 +83,16 @@ TEST_P(MemoryOnGpu, OfTheTransformers) {
         [&](const Checkpoint& weights) { return STDiT(weights, of.transformer, GetParam()); },
         denoise(of.transformer, 9, 2), kind);
   }
+}
+
+TEST_P(MemoryOnGpu, OfWan) {
+  const WanReference of("bfloat16");
+  expect_as_foreseen(
+      of.weights("transformer").on(device),
+      [&](const Checkpoint& weights) {
+        return WanTransformer(weights, of.transformer, GetParam());
+      },
+      denoise(of.transformer), "Wan");
 }
 
 TEST_P(MemoryOnGpu, OfTheAutoencoder) {

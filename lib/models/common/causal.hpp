@@ -1,6 +1,6 @@
 #pragma once
-// Layers that the encoder and the decoder of CogVideoX's autoencoder share, on this rank's part of
-// the images. A clip is computed in batches of frames; convolutions go on from the frames before.
+// Layers of causal video autoencoders, on this rank's part of the images. A clip is computed in
+// batches of frames; convolutions go on from the frames before.
 #include <functional>
 
 #include "models/common/image_part.hpp"
@@ -17,26 +17,43 @@ struct EarlierFrames {
   bool last_batch = false;         ///< no frames need to be kept
 };
 
-/// 3×3×3 convolution over a frame and the two before it; at the start of a clip, frame 0 is
-/// repeated (diffusers' CogVideoXCausalConv3d).
+/// The two frames that a causal convolution sees before frame 0 of a clip.
+enum class BeforeFirst { repeated, zeros };
+
+/// What differs between families.
+struct CausalKind {
+  BeforeFirst before_first = BeforeFirst::repeated;
+  const char* suffix = ".conv";  ///< between a convolution's name and ".weight"
+};
+
+/// Convolution over a frame and the two before it (diffusers' CogVideoXCausalConv3d and
+/// WanCausalConv3d).
 class CausalConvolution {
  public:
   CausalConvolution() = default;
-  /// Loads <name>.conv.weight and <name>.conv.bias. index: of its frames in EarlierFrames.
+  /// convolution: over 3 frames. index: of its frames in EarlierFrames.
+  CausalConvolution(const ops::Convolution& convolution, BeforeFirst before_first,
+                    std::size_t index);
+  /// 3×3×3: loads <name><suffix>.weight and .bias.
   CausalConvolution(const Checkpoint& weights, const std::string& name, std::int64_t in,
-                    std::int64_t out, DType dtype, std::size_t index);
+                    std::int64_t out, DType dtype, std::size_t index, const CausalKind& kind = {});
 
   /// x: [frame, row, column, in] → [frame, row, column, out]. Replaces its frames in `earlier`,
   /// unless this is the last batch.
   Tensor operator()(const ImagePart& image, const Tensor& x, EarlierFrames& earlier) const;
+  /// Computes nothing: x are frames before those of the next call.
+  void skip(const ImagePart& image, const Tensor& x, EarlierFrames& earlier) const;
 
  private:
+  void keep(const ops::Image& now, EarlierFrames& earlier) const;
+
   ops::Convolution convolution_;
+  BeforeFirst before_first_ = BeforeFirst::repeated;
   std::size_t index_ = 0;
 };
 
 /// x + conv2(norm2(conv1(norm1(x)))), x through a 1×1 convolution if channels change (diffusers'
-/// CogVideoXResnetBlock3D).
+/// CogVideoXResnetBlock3D and WanResidualBlock).
 class CausalResidual {
  public:
   /// A norm followed by silu; the result may share the memory of x.
@@ -45,7 +62,7 @@ class CausalResidual {
   /// Loads <name>.conv1, .conv2 and, if channels change, .conv_shortcut. index: as for
   /// CausalConvolution; two are used, and it is advanced.
   CausalResidual(const Checkpoint& weights, const std::string& name, std::int64_t in,
-                 std::int64_t out, DType dtype, std::size_t& index);
+                 std::int64_t out, DType dtype, std::size_t& index, const CausalKind& kind = {});
 
   /// norm1 must not write to x.
   Tensor operator()(const ImagePart& image, const Tensor& x, EarlierFrames& earlier,

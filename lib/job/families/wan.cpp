@@ -1,0 +1,137 @@
+#include "job/families/wan.hpp"
+
+#include "models/wan/decoder.hpp"
+#include "models/wan/encoder.hpp"
+#include "models/wan/transformer.hpp"
+
+namespace reelmesh {
+
+// As the authors' code for 480p.
+ClipDefaults Wan::defaults() const {
+  return {.size = {480, 832, 81}, .fps = 16, .steps = 50, .guidance = 5};
+}
+
+// As WanPipeline: 16 and 18 become 17, 3 becomes 1.
+std::int64_t Wan::made_frames(std::int64_t frames) const {
+  constexpr std::int64_t chunk = WanVaeConfig::frames_per_latent;
+  return frames % chunk == 1 ? frames : frames / chunk * chunk + 1;
+}
+
+void Wan::check_options(const Job& job) const {
+  require(!job.dynamic_guidance, Status::usage,
+          "sample.dynamic-guidance: found yes, expected no: Wan's samplers have no dynamic "
+          "guidance");
+}
+
+// Sets the clip's shift if it is not given, and the scheduler.
+SamplingRecipe Wan::sampling(Clip& clip, const Job& job) const {
+  FlowSettings settings = folder_.scheduler.settings;
+  std::optional<double>& shift = clip.record.settings.flow_shift;
+  settings.shift = shift ? *shift : settings.shift;
+  shift = settings.shift;
+  const FlowSampler& sampler =
+      job.scheduler ? flow_sampler_of_option(*job.scheduler) : *folder_.scheduler.sampler;
+  clip.record.scheduler = std::string(sampler.class_name);
+  return {.sampler = samplers_.get({sampler.option, settings, clip.steps()},
+                                   [&]() -> std::shared_ptr<const Sampler> {
+                                     return sampler.make(settings, clip.steps());
+                                   }),
+          .guidance = {clip.guidance(), false, clip.steps(), folder_.transformer.out_channels},
+          .noise = {.channels_first = true},
+          .first_noise = {}};
+}
+
+void Wan::complete(Clip& clip, const Job& job, const ClipRequest& request,
+                   const Tokenizer& tokenizer) const {
+  const WanConfig& c = folder_.transformer;
+  constexpr std::int64_t pixels = WanVaeConfig::pixels_per_latent;
+  const auto& [height, width, frames] = clip.format.size;
+  check_size("height", request.settings.height ? request.where : "", clip.index(), height,
+             pixels * c.patch.rows, pixels);
+  check_size("width", request.settings.width ? request.where : "", clip.index(), width,
+             pixels * c.patch.columns, pixels);
+  const std::int64_t made = made_frames(frames);
+  clip.latents = {WanVaeConfig::latent_frames(made), height / pixels, width / pixels};
+  clip.latent_channels = c.out_channels;
+  clip.video = {made, height, width};
+  clip.sampling = sampling(clip, job);
+  const auto cleaned = [&](const std::string& text, const char* what) {
+    const bool cleans = request.clean.value_or(job.clean_prompts) && request.token_ids.empty();
+    return cleans ? cleaned_prompt(text, clip, what) : text;
+  };
+  clip.record.token_ids = encode_prompt(tokenizer, request, cleaned(request.prompt, "prompt"),
+                                        WanConfig::text_tokens, clip)
+                              .ids;
+  if (clip.guidance() > 1) {  // guidance of at most 1 needs no unconditional branch
+    constexpr const char* what = "negative prompt";
+    clip.texts.push_back(encode_text(tokenizer, cleaned(request.negative_prompt, what),
+                                     WanConfig::text_tokens, clip, what)
+                             .ids);
+  }
+  clip.texts.push_back(clip.record.token_ids);
+  clip.format.branches = std::ssize(clip.texts);
+  clip.hidden = {clip.latents[0], clip.latents[1] / c.patch.rows, clip.latents[2] / c.patch.columns,
+                 clip.format.branches, c.channels()};
+}
+
+std::vector<double> Wan::step_distances(const Clip& clip) const {
+  require(folder_.paths.has_weights(ModelPart::transformer), Status::unavailable,
+          "sample.cache: found {} for clip {}, expected none or every:N without the weights of {}: "
+          "which steps teacache leaves out depends on their values",
+          clip.cache().value().text(), clip.index(), folder_.paths.transformer.string());
+  const Sampler& sampler = *clip.sampling.sampler;
+  std::vector<double> timesteps;
+  for (int i = 0; i < sampler.calls(); ++i) timesteps.push_back(sampler.timestep(i));
+  return distances_.get(timesteps, [&] {
+    return time_embedding_distances(folder_.paths.open(ModelPart::transformer), folder_.transformer,
+                                    timesteps);
+  });
+}
+
+ClipWorkload Wan::workload(const Clip& clip, std::int64_t text_tokens) const {
+  const WanConfig& c = folder_.transformer;
+  ClipWorkload workload;
+  workload.denoise = {.latents = clip.latents,
+                      .patch = {1, c.patch.rows, c.patch.columns},
+                      .predicted_channels = c.out_channels,
+                      .text_tokens = text_tokens,
+                      .branches = clip.format.branches,
+                      .heads = c.heads,
+                      .head_channels = c.head_channels,
+                      .layouts = LayoutKind::mesh_whole_text};
+  // A frame depends on all earlier ones (causal convolutions), so that all are one group.
+  workload.decode = {.latents = clip.latents,
+                     .frames = clip.video.at(0),
+                     .group_latents = clip.latents.at(0),
+                     .group_frames = clip.video.at(0)};
+  return workload;
+}
+
+// All keys are sent to all ranks that attend, so that only what the rank has counts.
+std::vector<std::int64_t> Wan::share(const DenoiseLayout& layout, int rank) const {
+  const int own = layout.branch_rank(rank), ulysses = layout.mesh.ulysses;
+  const int first = own / ulysses * ulysses, column = own - first;
+  std::int64_t of_row = 0;
+  for (int r = first; r < first + ulysses; ++r) of_row += layout.tokens.box(r).numel();
+  const std::int64_t heads = folder_.transformer.heads;
+  return {layout.tokens.box(own).numel(), of_row,
+          cut_offset(heads, ulysses, column + 1) - cut_offset(heads, ulysses, column)};
+}
+
+std::unique_ptr<const Denoiser> Wan::denoiser(const Checkpoint& weights, DType dtype,
+                                              const WeightPlacement& placement,
+                                              std::int64_t layers) const {
+  WanConfig config = folder_.transformer;
+  config.layers = layers;
+  return std::make_unique<WanTransformer>(weights, config, dtype, placement);
+}
+
+std::unique_ptr<const Encoder> Wan::encoder(const Checkpoint& weights, DType dtype) const {
+  return std::make_unique<WanEncoder>(weights, folder_.vae, dtype);
+}
+
+std::unique_ptr<const Decoder> Wan::decoder(const Checkpoint& weights, DType dtype) const {
+  return std::make_unique<WanDecoder>(weights, folder_.vae, dtype);
+}
+
+}  // namespace reelmesh

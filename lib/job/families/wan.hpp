@@ -1,0 +1,48 @@
+#pragma once
+#include "job/family.hpp"
+#include "models/checkpoints/survey.hpp"
+#include "models/wan/folder.hpp"
+#include "models/wan/step_cache.hpp"
+
+namespace reelmesh {
+
+/// Wan 2.1, text to video. Each rank has the whole text, so that only video tokens are exchanged.
+class Wan final : public Family {
+ public:
+  explicit Wan(const ModelPaths& paths) : folder_(WanFolder::open(paths)) {}
+  explicit Wan(WanFolder folder) : folder_(std::move(folder)) {}
+
+  const char* name() const override { return "wan"; }
+  const ModelPaths& paths() const override { return folder_.paths; }
+  std::vector<std::string> unused_contents() const override { return unused_contents_of(paths()); }
+  const T5Config& text_encoder() const override { return folder_.text_encoder; }
+  ClipWorkload workload(const Clip& clip, std::int64_t text_tokens) const override;
+  std::vector<std::int64_t> share(const DenoiseLayout& layout, int rank) const override;
+  std::int64_t layers() const override { return folder_.transformer.layers; }
+  std::unique_ptr<const Denoiser> denoiser(const Checkpoint& weights, DType dtype,
+                                           const WeightPlacement& placement,
+                                           std::int64_t layers) const override;
+  std::unique_ptr<const Decoder> decoder(const Checkpoint& weights, DType dtype) const override;
+  std::unique_ptr<const Encoder> encoder(const Checkpoint& weights, DType dtype) const override;
+  std::int64_t made_frames(std::int64_t frames) const override;
+
+ private:
+  ClipDefaults defaults() const override;
+  void check_options(const Job& job) const override;
+  bool takes_flow_shift() const override { return true; }
+  SamplingRecipe sampling(Clip& clip, const Job& job) const;
+  std::optional<CacheCoefficients> cache_coefficients() const override {
+    return known_cache_coefficients(folder_.transformer);
+  }
+  std::vector<double> step_distances(const Clip& clip) const override;
+  void complete(Clip& clip, const Job& job, const ClipRequest& request,
+                const Tokenizer& tokenizer) const override;
+
+  WanFolder folder_;
+  mutable Shared<std::vector<double>, std::vector<double>> distances_;  // by timesteps
+  // By option, settings and steps.
+  mutable Shared<std::tuple<std::string_view, FlowSettings, int>, std::shared_ptr<const Sampler>>
+      samplers_;
+};
+
+}  // namespace reelmesh

@@ -1,0 +1,102 @@
+#include "models/wan/config.hpp"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+namespace reelmesh {
+namespace {
+
+// The key is missing or null.
+void only_absent(const Config& config, const std::string& key, const char* meaning) {
+  require(!config.has(key), Status::data, "{}: {} is given, expected null ({} is not supported)",
+          config.file().string(), key, meaning);
+}
+
+}  // namespace
+
+WanConfig WanConfig::read(const Config& config) {
+  constexpr std::int64_t max_value = 1 << 20;
+  require_class(config, {"WanTransformer3DModel"});
+  WanConfig c;
+  c.heads = config.get_int("num_attention_heads", c.heads, 1, 4096);
+  c.head_channels = config.get_int("attention_head_dim", c.head_channels, 2, 4096);
+  c.layers = config.get_int("num_layers", c.layers, 1, 1000);
+  c.in_channels = config.get_int("in_channels", c.in_channels, 1, 4096);
+  c.out_channels = config.get_int("out_channels", c.out_channels, 1, 4096);
+  c.text_channels = config.get_int("text_dim", c.text_channels, 1, max_value);
+  c.time_features = config.get_int("freq_dim", c.time_features, 2, max_value);
+  c.hidden_channels = config.get_int("ffn_dim", c.hidden_channels, 1, max_value);
+  c.norm_eps = config.get_double("eps", c.norm_eps, 1e-12, 1);
+  const std::string file = config.file().string();
+  only_absent(config, "image_dim", "image to video");
+  only_absent(config, "added_kv_proj_dim", "image to video");
+  only_absent(config, "pos_embed_seq_len", "image to video");
+  const std::vector<std::int64_t> patch = config.get_ints("patch_size", {1, 2, 2}, 1, 64);
+  require(patch.size() == 3 && patch[0] == 1, Status::data,
+          "{}: patch_size is [{}], expected three numbers, the first of them 1", file,
+          fmt::join(patch, ", "));
+  c.patch = {1, patch[1], patch[2]};
+  only_supported(config, "cross_attn_norm", config.get_bool("cross_attn_norm", true), true);
+  only_supported<std::string>(config, "qk_norm",
+                              config.get_string("qk_norm", "rms_norm_across_heads"),
+                              "rms_norm_across_heads");
+  require(c.in_channels == c.out_channels, Status::data,
+          "{}: in_channels is {}, expected {} as out_channels (image to video is not supported)",
+          file, c.in_channels, c.out_channels);
+  require(c.head_channels % 2 == 0, Status::data,
+          "{}: attention_head_dim is {}, expected an even number", file, c.head_channels);
+  require(c.time_features % 2 == 0, Status::data, "{}: freq_dim is {}, expected an even number",
+          file, c.time_features);
+  return c;
+}
+
+WanVaeConfig WanVaeConfig::read(const Config& config) {
+  require_class(config, {"AutoencoderKLWan"});
+  WanVaeConfig c;
+  c.base_channels = config.get_int("base_dim", c.base_channels, 1, 65536);
+  c.latent_channels = config.get_int("z_dim", c.latent_channels, 1, 4096);
+  c.multipliers = config.get_ints("dim_mult", c.multipliers, 1, 64);
+  c.residuals = config.get_int("num_res_blocks", c.residuals, 1, 64);
+  c.halves_frames = config.get_bools("temperal_downsample", c.halves_frames);
+  c.latents_mean = config.get_doubles("latents_mean", c.latents_mean);
+  c.latents_std = config.get_doubles("latents_std", c.latents_std);
+  const std::string file = config.file().string();
+  only_supported(config, "is_residual", config.get_bool("is_residual", false), false);
+  only_supported(config, "in_channels", config.get_int("in_channels", 3), std::int64_t{3});
+  only_supported(config, "out_channels", config.get_int("out_channels", 3), std::int64_t{3});
+  only_supported(config, "scale_factor_temporal", config.get_int("scale_factor_temporal", 4),
+                 frames_per_latent);
+  only_supported(config, "scale_factor_spatial", config.get_int("scale_factor_spatial", 8),
+                 pixels_per_latent);
+  only_absent(config, "patch_size", "a VAE of patches");
+  only_supported(config, "decoder_base_dim", config.get_int("decoder_base_dim", c.base_channels),
+                 c.base_channels);
+  require(config.get_doubles("attn_scales", {}).empty(), Status::data,
+          "{}: attn_scales is not empty, expected [] (no other value is supported)", file);
+  require(c.multipliers.size() == 4, Status::data, "{}: dim_mult has {} entries, expected 4", file,
+          c.multipliers.size());
+  require(c.halves_frames.size() == 3 && std::ranges::count(c.halves_frames, true) == 2,
+          Status::data,
+          "{}: temperal_downsample has {} entries of which {} are true, expected 3 "
+          "and 2",
+          file, c.halves_frames.size(), std::ranges::count(c.halves_frames, true));
+  for (std::size_t level = 1; level < c.multipliers.size(); ++level) {  // the decoder halves them
+    require(c.channels(level) % 2 == 0, Status::data,
+            "{}: base_dim {} times {} of dim_mult, expected an even number of channels", file,
+            c.base_channels, c.multipliers[level]);
+  }
+  for (const auto& [key, values] :
+       {std::pair{"latents_mean", &c.latents_mean}, std::pair{"latents_std", &c.latents_std}}) {
+    require(std::ssize(*values) == c.latent_channels, Status::data,
+            "{}: {} has {} entries, expected {} as z_dim says", file, key, values->size(),
+            c.latent_channels);
+  }
+  for (const double value : c.latents_std) {
+    require(value > 0, Status::data, "{}: latents_std has {}, expected numbers above 0", file,
+            value);
+  }
+  return c;
+}
+
+}  // namespace reelmesh

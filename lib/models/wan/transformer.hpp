@@ -1,0 +1,117 @@
+#pragma once
+// Wan 2.1's diffusion transformer (Wan Team 2025; diffusers' WanTransformer3DModel), for text to
+// video. Video tokens attend to one another and to the text, of which each rank has all rows.
+#include <span>
+
+#include "layout/attend.hpp"
+#include "layout/sharded.hpp"
+#include "layout/weight_stream.hpp"
+#include "models/common/denoiser.hpp"
+#include "models/common/layers.hpp"
+#include "models/wan/positions.hpp"
+
+namespace reelmesh {
+
+class WanTransformer;
+
+/// How a batch of clips of one size is distributed over a group. Made once and used in every call
+/// of the transformer.
+class WanPlacement {
+ public:
+  /// grid: video tokens [frame, row, column], a partition over the group. batch: guidance branches
+  /// that the group computes, of all clips. ring: size of the ring in attention (layout/mesh.hpp).
+  /// Collective over the group if the transformer is on a CUDA device, as Attend's constructor.
+  WanPlacement(const WanTransformer& transformer, const comm::Group& group, const Layout& grid,
+               std::int64_t batch, int ring = 1);
+
+  const comm::Group& group() const { return group_; }
+  std::int64_t batch() const { return batch_; }
+  /// This rank's.
+  std::int64_t tokens() const { return own_box(grid_, group_).numel(); }
+  /// Of one clip on all ranks. Algorithms of matrix products are chosen for these.
+  std::int64_t all_tokens() const { return numel(grid_.global()); }
+
+ private:
+  friend class WanTransformer;
+  comm::Group group_;
+  Layout grid_;
+  std::int64_t batch_;
+  Attend attend_;
+  WanRotaryTables rotary_;  ///< of this rank's tokens
+};
+
+/// Keys and values of the text for each block, [row, batch, 2, head, channel].
+using WanContext = std::vector<Tensor>;
+
+class WanTransformer final : public Denoiser {
+ public:
+  /// Computes on weights.device(). Collective over placement.group, unless weights are replicated.
+  /// In float32 whatever `dtype` is: the embedding of time until it is rounded once, tables of
+  /// shifts, scales and gates, norms, and rotations.
+  WanTransformer(const Checkpoint& weights, const WanConfig& config, DType dtype,
+                 const WeightPlacement& placement = {});
+
+  const WanConfig& config() const { return config_; }
+  DType dtype() const { return dtype_; }
+  Device device() const override { return device_; }
+  bool capturable() const override { return capturable_; }
+  const Numerics& numerics() const { return numerics_; }
+  Tensor embed(double timestep) const override;
+  std::unique_ptr<Prepared> prepare(const DenoiseTask& task,
+                                    std::span<const Conditioning> conditioning) const override;
+
+  /// text: embeddings [row, batch, text channel] of dtype(), at most WanConfig::text_tokens rows;
+  /// those that are missing are zero. All on device(). The same on all ranks.
+  WanContext encode_context(const Tensor& text) const;
+
+  /// latents: this rank's box of each clip, float32 [frame, channel, row, column]. context: of the
+  /// placement's batch: all branches of the first clip, then those of the next. sinusoid: from
+  /// embed(). All on device(). → one prediction per batch item, float32, shaped as the latents: the
+  /// velocity, noise − clip. A clip's bits do not depend on the other clips of the batch. residual:
+  /// unless the blocks are only computed, [token, batch, channel] of dtype(), written or read.
+  /// Collective over the placement's group.
+  std::vector<Tensor> operator()(const WanPlacement& placement, std::span<const Tensor> latents,
+                                 const WanContext& context, const Tensor& sinusoid,
+                                 Blocks blocks = Blocks::compute, Tensor residual = {}) const;
+
+ private:
+  struct Attention {
+    ops::Linear query, key_value, out;
+    Tensor query_norm, key_norm;  ///< float32 [channel]
+  };
+  struct Block {
+    Tensor table;  ///< float32 [1, 6·channel], by WanChunk
+    Attention self, text;
+    Affine text_norm;
+    ops::Linear up, down;
+  };
+  /// A block's table for a timestep, and its input normalised and modulated with it.
+  struct Modulated {
+    Tensor table, tokens;
+  };
+  Tensor time_embedding(const Tensor& sinusoid) const;
+  Tensor out_table(const Tensor& time) const;
+  Tensor normed_heads(const ops::Linear& product, const Tensor& x, const Tensor& norm,
+                      const WanRotaryTables& rotary, std::int64_t all_rows) const;
+  Tensor self_attention(const Block& block, const WanPlacement& placement, const Tensor& x) const;
+  Tensor text_attention(const Block& block, const WanPlacement& placement,
+                        const Tensor& keys_values, const Tensor& x) const;
+  /// Updates x; → the input of the next block, or nothing if there is none.
+  Modulated run_block(const Block& block, const Block* next, const WanPlacement& placement,
+                      Tensor& x, const Modulated& input, const Tensor& keys_values,
+                      const Tensor& six) const;
+
+  WanConfig config_;
+  DType dtype_;
+  Device device_;
+  Numerics numerics_;
+  bool capturable_ = true;
+  float eps_, scale_;    ///< of norms; of q·k before the softmax
+  Tensor ones_, zeros_;  ///< float32 [channel]: most layer norms are not affine
+  ops::Linear patch_, text1_, text2_, time_projection_, out_;
+  ops::Linear time1_, time2_;  ///< float32
+  Tensor out_table_;           ///< float32 [2, channel]: shift, scale
+  std::vector<Block> blocks_;
+};
+
+}  // namespace reelmesh

@@ -1,0 +1,89 @@
+"""Wan through the program: the results of diffusers' WanPipeline; a job goes on within a clip; bad
+options and models are refused. tests/pipeline/layouts tests layouts."""
+
+import json
+import os
+import shutil
+import signal
+
+import numpy
+
+from interrupted import Interrupted
+from support import DATA, ERROR, main, read_clip, read_safetensors, relative, run
+
+MODEL = DATA.parent / "wan" / "float32"
+FACTS = json.loads((MODEL / "pipeline.json").read_text())
+
+
+def options(output, index=0, **more):
+    clip = FACTS["clips"][index]
+    own = {"model.path": MODEL, "output.path": output, "prompt.text": clip["prompt"],
+           "prompt.negative": clip["negative_prompt"], "sample.seed": clip["seed"],
+           "sample.steps": clip["steps"], "sample.guidance": clip["guidance"],
+           "sample.height": FACTS["height"], "sample.width": FACTS["width"],
+           "sample.frames": FACTS["num_frames"], "output.embeddings": "yes"}
+    return own | {key.replace("__", ".").replace("_", "-"): value for key, value in more.items()}
+
+
+class Wan(Interrupted):
+    def test_equals_diffusers(self):
+        tensors = read_safetensors(MODEL / "pipeline.safetensors")
+        for index, _ in enumerate(FACTS["clips"]):
+            clip = read_clip(self.make(options(self.folder / str(index), index)))
+            expected = {name: tensors[f"clip{index}.{name}"]
+                        for name in ("token_ids", "embeddings", "latents", "frames")}
+            with self.subTest(clip=index):
+                kept = len(expected["embeddings"])
+                numpy.testing.assert_array_equal(clip["token_ids"][:kept],
+                                                 expected["token_ids"][:kept])
+                self.assertLess(relative(clip["prompt_embeds"][:kept], expected["embeddings"]),
+                                1e-5)
+                self.assertFalse(clip["prompt_embeds"][kept:].any())
+                self.assertLess(relative(clip["latents"], expected["latents"]), 1e-4)
+                video = clip["video"][FACTS["frames"]].astype(int)
+                self.assertLessEqual(abs(video - expected["frames"].astype(int)).max(), 1)
+
+    def test_goes_on_within_a_clip(self):
+        """UniPC's history and, with a cache, the residual are saved; other ranks go on."""
+        for name, more in (("all", {}), ("cache", {"sample.cache": "every:2"})):
+            more = {"sample.steps": 60, "restart.every": 1} | more
+            expected = read_clip(self.make(options(self.folder / name) | more))
+            self.output = self.folder / f"killed_{name}"
+            job = options(self.output) | more
+            self.disturb(2, lambda _, ranks: os.kill(ranks[1], signal.SIGKILL), job)
+            self.assertIn(0, self.saved())
+            found = read_clip(self.make(job | {"output.if-exists": "resume"}, ranks=3))
+            for array in ("latents", "video"):
+                numpy.testing.assert_array_equal(found[array], expected[array])
+
+    def test_makes_the_frames_that_diffusers_makes(self):
+        for asked, made in ((3, 1), (16, 17)):
+            outcome = run(options(self.folder / str(asked), sample__frames=asked, sample__steps=2))
+            self.assertEqual(outcome.status, 0, outcome)
+            self.assertEqual(read_clip(self.folder / str(asked))["video"].shape[0], made)
+            self.assertIn(f"the model makes {made}", str(outcome))
+
+    def test_refuses_what_the_model_has_not(self):
+        for more, said in (({"sample.dynamic-guidance": "yes"}, "sample.dynamic-guidance"),
+                           ({"sample.height": 56}, "sample.height"),
+                           ({"sample.scheduler": "ddim"}, "sample.scheduler")):
+            outcome = run(options(self.folder / "out") | more)
+            with self.subTest(**more):
+                self.assertEqual(outcome.status, 64, outcome)
+                self.assertEqual(len(outcome.lines(ERROR)), 1, outcome)
+                self.assertIn(said, outcome.lines(ERROR)[0])
+
+    def test_refuses_models_of_wan_2_2(self):
+        model = self.folder / "model"
+        shutil.copytree(MODEL, model)
+        index = json.loads((model / "model_index.json").read_text())
+        for change in ({"boundary_ratio": 0.875}, {"expand_timesteps": True}):
+            (model / "model_index.json").write_text(json.dumps(index | change))
+            outcome = run(options(self.folder / "out") | {"model.path": model})
+            self.assertEqual(outcome.status, 65, outcome)
+            self.assertIn(next(iter(change)), outcome.lines(ERROR)[0])
+            self.assertIn("Wan 2.2", outcome.lines(ERROR)[0])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,234 @@
+// Compares Wan's transformer with diffusers, and checks that all layouts give the same bits.
+#include "models/wan/transformer.hpp"
+
+#include "layout/clip_layout.hpp"
+#include "models/common/asked.hpp"
+#include "models/wan/reference.hpp"
+#include "models/wan/step_cache.hpp"
+#include "support/expect_error.hpp"
+#include "support/spread.hpp"
+
+namespace reelmesh {
+namespace {
+
+using reelmesh::test::gathered;
+using reelmesh::test::relative_error;
+using reelmesh::test::rms_error;
+using reelmesh::test::same_bits;
+using reelmesh::test::spread;
+using reelmesh::test::WanReference;
+
+class Transformer : public ::testing::TestWithParam<const char*> {};
+INSTANTIATE_TEST_SUITE_P(Kinds, Transformer, ::testing::Values("float32", "bfloat16"),
+                         [](const auto& kind) { return std::string(kind.param); });
+
+WanTransformer open_transformer(const WanReference& reference, DType dtype,
+                                const WeightPlacement& placement = {}) {
+  return {reference.weights("transformer"), reference.transformer, dtype, placement};
+}
+
+Layout grid_layout(const WanReference& reference, const std::vector<int>& parts) {
+  const Shape latents = reference.get("transformer.latents").shape();
+  const ops::Patch& patch = reference.transformer.patch;
+  return Layout::grid({latents[1], latents[3] / patch.rows, latents[4] / patch.columns}, parts);
+}
+
+// This rank's box of the latents of a call, [frame, channel, row, column].
+Sharded call_latents(const WanReference& reference, const Layout& grid, std::int64_t call) {
+  const Tensor latents = reference.get("transformer.latents", call);
+  const Shape& shape = latents.shape();
+  const ops::Patch& patch = reference.transformer.patch;
+  return spread(latents, latents_of_tokens(grid, {1, patch.rows, patch.columns},
+                                           {shape[0], shape[2], shape[3]})
+                             .with_axis(1, shape[1]));
+}
+
+// Predictions of both branches for the stored calls: [call · branch].
+std::vector<Tensor> predictions(const WanReference& reference, const WanTransformer& model,
+                                const Layout& grid, int ring = 1) {
+  const auto world = test::world();
+  const WanPlacement placement(model, world, grid, 2, ring);
+  const WanContext context =
+      model.encode_context(reference.get("transformer.text").to(model.dtype()));
+  const Tensor timesteps = reference.get("transformer.timesteps");
+  std::vector<Tensor> results;
+  for (std::int64_t call = 0; call < timesteps.numel(); ++call) {
+    const Sharded box = call_latents(reference, grid, call);
+    const Tensor time = model.embed(double(timesteps.data<float>()[call]));
+    for (const Tensor& prediction : model(placement, {&box.local, 1}, context, time)) {
+      results.push_back(gathered({prediction, box.layout, world}));
+    }
+  }
+  return results;
+}
+
+std::vector<Tensor> expected_predictions(const WanReference& reference) {
+  std::vector<Tensor> all;
+  for (std::int64_t call = 0; call < 2; ++call) {
+    const Tensor both = reference.get("transformer.output", call);
+    const Shape one(both.shape().begin() + 1, both.shape().end());
+    for (std::int64_t branch = 0; branch < 2; ++branch) {
+      all.push_back(both.rows(branch, 1).reshape(one));
+    }
+  }
+  return all;
+}
+
+// A wrong order of rotations or features is an error of 0.06 and more, erf in place of tanh 4e-5.
+TEST_P(Transformer, EqualsTheReferenceOnEveryLayout) {
+  const WanReference reference(GetParam());
+  const int ranks = test::world().size();
+  const WanTransformer model = open_transformer(reference, DType::float32);
+  const auto expected = expected_predictions(reference);
+  struct Cut {
+    std::vector<int> parts;
+    int ring;
+  };
+  // Ulysses alone, also of more ranks than heads; ring alone; both.
+  std::vector<Cut> cuts{{{1, ranks, 1}, 1}, {{ranks, 1, 1}, ranks}, {{1, 1, ranks}, 1}};
+  if (ranks % 2 == 0) cuts.push_back({{ranks / 2, 2, 1}, 2});
+  if (ranks % 4 == 0) cuts.push_back({{2, 2, ranks / 4}, ranks / 2});
+  const std::vector<Tensor> one = predictions(
+      reference, model, Layout::on_one_rank(grid_layout(reference, {1, 1, 1}).global(), ranks, 0));
+  for (std::size_t i = 0; i < expected.size(); ++i) {
+    EXPECT_LT(relative_error(one[i], expected[i]), 1e-5) << i;
+  }
+  for (const Cut& cut : cuts) {
+    const auto results = predictions(reference, model, grid_layout(reference, cut.parts), cut.ring);
+    for (std::size_t i = 0; i < one.size(); ++i) {
+      EXPECT_TRUE(same_bits(results[i], one[i])) << i << ", ring " << cut.ring;
+    }
+  }
+}
+
+TEST_P(Transformer, InBfloat16IsAsAccurateAsPyTorch) {
+  const WanReference reference(GetParam());
+  const int ranks = test::world().size();
+  const WanTransformer model = open_transformer(reference, DType::bfloat16);
+  const auto results = predictions(reference, model, grid_layout(reference, {1, ranks, 1}));
+  const auto expected = expected_predictions(reference);
+  double squares = 0;
+  for (std::size_t i = 0; i < expected.size(); ++i) {
+    const double error = rms_error(results[i], expected[i]);
+    squares += error * error / double(expected.size());
+  }
+  EXPECT_LT(std::sqrt(squares), 1.5 * reference.bfloat16_error("transformer.output"));
+  const auto other = predictions(reference, model, grid_layout(reference, {ranks, 1, 1}), ranks);
+  for (std::size_t i = 0; i < other.size(); ++i) EXPECT_TRUE(same_bits(results[i], other[i]));
+}
+
+TEST_P(Transformer, HasTheSameBitsWithWeightsElsewhere) {
+  const WanReference reference(GetParam());
+  const int ranks = test::world().size();
+  const Layout grid = grid_layout(reference, {1, ranks, 1});
+  for (const DType dtype : {DType::float32, DType::bfloat16}) {
+    const auto kept = predictions(reference, open_transformer(reference, dtype), grid);
+    for (const Residence residence : {Residence::sharded, Residence::host}) {
+      const WanTransformer model =
+          open_transformer(reference, dtype, {.residence = residence, .group = test::world()});
+      for (int time = 0; time < 2; ++time) {
+        const auto fetched = predictions(reference, model, grid);
+        for (std::size_t i = 0; i < kept.size(); ++i) {
+          EXPECT_TRUE(same_bits(fetched[i], kept[i])) << i << ", time " << time;
+        }
+      }
+    }
+  }
+}
+
+// What the pipeline calls: the clips of a batch and their branches do not affect one another, and a
+// step without the blocks adds what the last one has kept.
+TEST_P(Transformer, PreparedBatchHasTheBitsOfItsClips) {
+  const WanReference reference(GetParam());
+  const int ranks = test::world().size();
+  const WanTransformer model = open_transformer(reference, DType::float32);
+  DenoiseLayout layout;
+  layout.mesh = {1, 1, ranks};
+  layout.tokens = grid_layout(reference, {1, ranks, 1});
+  layout.text = Layout::replicated({WanConfig::text_tokens}, ranks);
+  const Sharded first = call_latents(reference, layout.tokens, 0),
+                second = call_latents(reference, layout.tokens, 1);
+  layout.latents = first.layout.without_axis(1);
+  const Shape& shape = first.layout.global();
+  const DenoiseTask task{.group = test::world(),
+                         .layout = layout,
+                         .latents = {shape[0], shape[2], shape[3]},
+                         .branches = 2,
+                         .size = {},
+                         .keeps_residual = true};
+  // Other texts for the second clip: those of the first, branches exchanged.
+  const Tensor text = reference.get("transformer.text");
+  Tensor exchanged = Tensor::empty(text.shape(), DType::float32);
+  const std::int64_t n = text.shape(2);
+  for (std::int64_t i = 0; i < text.shape(0) * 2; ++i) {
+    std::copy_n(text.data<float>() + (i ^ 1) * n, n, exchanged.data<float>() + i * n);
+  }
+  const Tensor time = model.embed(700), later = model.embed(300);
+  const std::vector<Conditioning> conditioning{{text, {}}, {exchanged, {}}};
+  const auto both = model.prepare(task, conditioning);
+  const std::vector<Tensor> latents{first.local, second.local};
+  const auto together = both->predict_together(latents, time, Blocks::compute_and_keep);
+  const auto reused = both->predict_together(latents, later, Blocks::reuse);
+  ASSERT_EQ(together.size(), 4U);
+  for (std::size_t clip = 0; clip < 2; ++clip) {
+    const auto alone = model.prepare(task, {&conditioning[clip], 1});
+    const std::span<const Tensor> own(&latents[clip], 1);
+    const auto results = alone->predict_together(own, time, Blocks::compute_and_keep);
+    EXPECT_TRUE(same_bits(alone->residual(0), both->residual(std::int64_t(clip))));
+    // As after a restart.
+    const auto restarted = model.prepare(task, {&conditioning[clip], 1});
+    restarted->set_residual(0, both->residual(std::int64_t(clip)));
+    const auto without = restarted->predict_together(own, later, Blocks::reuse);
+    for (std::size_t branch = 0; branch < 2; ++branch) {
+      EXPECT_TRUE(same_bits(results[branch], together[2 * clip + branch]));
+      EXPECT_TRUE(same_bits(without[branch], reused[2 * clip + branch]));
+    }
+  }
+  // With its residual, a step without blocks has the bits of the step that kept it.
+  const auto again = both->predict_together(latents, time, Blocks::reuse);
+  for (std::size_t i = 0; i < 4; ++i) EXPECT_LT(relative_error(again[i], together[i]), 1e-5);
+}
+
+// What TeaCache's rule needs.
+TEST_P(Transformer, EmbeddingsOfTimestepsChangeAsInTheReference) {
+  const WanReference reference(GetParam());
+  const Tensor timesteps = reference.get("cache.timesteps"),
+               expected = reference.get("cache.changes");
+  const std::vector<double> given(timesteps.span<float>().begin(), timesteps.span<float>().end());
+  const auto found =
+      time_embedding_distances(reference.weights("transformer"), reference.transformer, given);
+  ASSERT_EQ(std::ssize(found), expected.numel());
+  for (std::size_t i = 0; i < found.size(); ++i) {
+    EXPECT_NEAR(found[i], expected.data<float>()[i], 1e-5) << i;
+  }
+  EXPECT_FALSE(known_cache_coefficients(reference.transformer));
+  EXPECT_TRUE(known_cache_coefficients(WanConfig{}));  // T2V-14B
+}
+
+TEST(WanConfig, RefusesWhatIsNotSupported) {
+  const auto read = [](const std::string& more) {
+    WanConfig::read(Config::parse("{" + more + "}", "config.json"));
+  };
+  read("");
+  test::expect_error(
+      Status::data, [&] { read("\"image_dim\": 1280"); },
+      "config.json: image_dim is given, expected null");
+  test::expect_error(
+      Status::data, [&] { read("\"qk_norm\": \"rms_norm\""); },
+      "qk_norm is rms_norm, expected rms_norm_across_heads");
+  test::expect_error(
+      Status::data, [&] { read("\"in_channels\": 36"); },
+      "in_channels is 36, expected 16 as out_channels");
+  test::expect_error(
+      Status::data, [&] { read("\"patch_size\": [2, 2, 2]"); },
+      "patch_size is [2, 2, 2], expected three numbers");
+  test::expect_error(
+      Status::data, [&] { read("\"attention_head_dim\": 7"); },
+      "attention_head_dim is 7, expected an even number");
+  test::expect_error(
+      Status::data, [&] { read("\"_class_name\": \"Other\""); },
+      "the class is Other, expected WanTransformer3DModel");
+}
+
+}  // namespace
+}  // namespace reelmesh
