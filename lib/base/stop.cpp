@@ -21,6 +21,14 @@ std::atomic<int> current_cause{none};
 std::atomic<std::int64_t> requested_ns{0};
 std::atomic<std::int64_t> limit_ns{std::numeric_limits<std::int64_t>::max()};
 std::atomic<int> unsaved{0}, never_leaves{0};
+std::atomic<int> plans_requested{0}, plans_made{0};
+
+// The larger of both numbers stays.
+void raise_to(std::atomic<int>& value, int number) noexcept {
+  int before = value.load();
+  while (before < number && !value.compare_exchange_weak(before, number)) {
+  }
+}
 
 static_assert(std::atomic<int>::is_always_lock_free &&
               std::atomic<std::int64_t>::is_always_lock_free);
@@ -98,7 +106,14 @@ double seconds_since_request() noexcept {
 void reset() noexcept {
   current_cause.store(none);
   limit_ns = std::numeric_limits<std::int64_t>::max();
+  plans_requested = plans_made = 0;
 }
+
+void request_new_plan() noexcept { raise_to(plans_requested, plans_made.load() + 1); }
+int new_plans_requested() noexcept { return plans_requested.load(); }
+void note_new_plan(int number) noexcept { raise_to(plans_requested, number); }
+void new_plan_made(int number) noexcept { raise_to(plans_made, number); }
+bool new_plan_requested() noexcept { return plans_requested.load() > plans_made.load(); }
 
 std::string describe(int cause) {
   switch (cause) {

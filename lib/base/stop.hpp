@@ -42,8 +42,23 @@ class NeverLeave {
   NeverLeave(const NeverLeave&) = delete;
   NeverLeave& operator=(const NeverLeave&) = delete;
 };
-/// For tests: forgets the request and the limit.
+/// For tests: forgets all requests and the limit.
 void reset() noexcept;
+
+/// Requests that all ranks leave what they do as if they were to stop, plan again for the memory
+/// that is there now, and go on. They have numbers, so that a rank that hears of one after it has
+/// been met does not take it for the next. Any thread.
+void request_new_plan() noexcept;
+/// The number of the last request; 0 without one.
+int new_plans_requested() noexcept;
+/// Another rank knows of this request.
+void note_new_plan(int number) noexcept;
+/// All requests up to this one are met.
+void new_plan_made(int number) noexcept;
+/// Whether one is still to be met.
+bool new_plan_requested() noexcept;
+/// Whether ranks are to leave what they do, to stop or to plan again.
+inline bool leaving() noexcept { return requested() || new_plan_requested(); }
 
 /// "SIGTERM", "SIGUSR1", "SIGXCPU, the limit of CPU time", "the time limit (--max-time)"
 std::string describe(int cause);

@@ -13,7 +13,7 @@ std::vector<Activity> activities_of(std::span<const Peer> peers, double now) {
     const Beat& beat = peers[r].last;
     activities.push_back({static_cast<int>(r), beat.process, beat.host.string(),
                           beat.stage.string(), beat.waiting.string(), beat.clip, beat.step,
-                          beat.layer, r == 0 ? 0 : now - peers[r].heard});
+                          beat.layer, r == 0 ? 0 : now - peers[r].heard, beat.memory});
   }
   return activities;
 }

@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "base/memory_in_use.hpp"
+
 namespace reelmesh::comm {
 
 struct Peer;
@@ -15,6 +17,7 @@ struct Activity {
   std::string host, stage, waiting;  ///< waiting: the call in which it waits for others, or empty
   int clip = -1, step = -1, layer = -1;  ///< −1: none
   double heard_ago = 0;                  ///< seconds
+  MemoryInUse memory;
 };
 
 /// Of rank 0 and of the ranks that it has heard from. peers: of all ranks, by rank; now: in

@@ -18,7 +18,9 @@ Beat own_beat() {
   beat.clip = recorder.clip;
   beat.step = recorder.step;
   beat.layer = recorder.layer;
+  beat.new_plans = stop::new_plans_requested();
   beat.waits = recorder.waits;
+  beat.memory = measured_memory.now();
   beat.stage = ShortText<24>(recorder.stage);
   beat.waiting = ShortText<24>(recorder.waiting);
   beat.host = ShortText<64>(host_name().c_str());

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <string>
 
+#include "base/memory_in_use.hpp"
 #include "comm/task_counter.hpp"
 
 namespace reelmesh::comm {
@@ -34,7 +35,9 @@ struct Beat {
   std::int32_t kind = alive, rank = 0, process = 0;
   std::int32_t stop_cause = 0, end_status = 0, unsaved = 0;
   std::int32_t clip = -1, step = -1, layer = -1;  ///< −1: none
+  std::int32_t new_plans = 0;                     ///< stop::new_plans_requested()
   std::int64_t waits = 0;                         ///< trace::Recorder::waits
+  MemoryInUse memory;
   TaskMessage task;
   ShortText<24> stage, waiting;  ///< waiting: the call in which it waits for others, or empty
   ShortText<64> host;

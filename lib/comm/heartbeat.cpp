@@ -129,6 +129,7 @@ bool Heartbeat::receive(int rank) {
   while (const std::optional<Beat> beat = connections_.receive(rank)) {
     peer.hear(*beat, now());
     if (beat->stop_cause != stop::none) stop::request(beat->stop_cause);
+    stop::note_new_plan(beat->new_plans);
     if (beat->kind == Beat::end) _exit(beat->end_status);  // rank 0 has said why
     if (hooks_.task_received(rank, beat->task)) send(rank, own_beat());
   }

@@ -24,7 +24,7 @@ namespace reelmesh::comm {
 /// A rank that computes is never ended, however long it takes. Time in which this process was
 /// itself suspended (by a scheduler) does not count.
 ///
-/// Heartbeats carry requests to stop: one on any rank becomes one on all.
+/// Heartbeats carry requests to stop, and to plan again: one on any rank becomes one on all.
 ///
 /// Where rank 0 cannot be reached over TCP, a warning says how many ranks are not watched.
 ///

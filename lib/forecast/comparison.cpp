@@ -12,7 +12,6 @@
 #include "job/machine_file.hpp"
 
 namespace reelmesh {
-namespace {
 
 std::string layout_text(const Plan& plan) {
   const Roles& roles = plan.roles;
@@ -24,6 +23,8 @@ std::string layout_text(const Plan& plan) {
   if (roles.denoise.size() > 1) text += fmt::format("{} replicas of ", roles.denoise.size());
   return text + (mesh.ranks() == 1 ? "1 rank" : shown(mesh));
 }
+
+namespace {
 
 std::string options_text(const Plan& plan, Shard shard) {
   const Roles& roles = plan.roles;

@@ -9,6 +9,9 @@
 
 namespace reelmesh {
 
+/// The ranks of a plan, without its cuts: as ComparedPlan::layout.
+std::string layout_text(const Plan& plan);
+
 /// A plan of a job in short.
 struct ComparedPlan {
   int ranks = 1;

@@ -151,10 +151,20 @@ std::vector<Denoising::Predictions> Denoising::all_branches(const std::vector<Te
 }
 
 const std::vector<Tensor>& Denoising::predict(Blocks blocks, bool interruptible) {
+  try {
+    return predict_together(blocks, interruptible);
+  } catch (const Error& error) {
+    const bool lacks = error.status() == Status::unavailable && !model_.device().only_shapes;
+    if (!lacks || group_.size() > 1) throw;
+    throw Interrupted(error.what());
+  }
+}
+
+const std::vector<Tensor>& Denoising::predict_together(Blocks blocks, bool interruptible) {
   if (blocks == Blocks::reuse) return reuse_();
   if (!interruptible || model_.device().is_cuda()) return compute_();
   at_interruption_point = [this] {
-    if (group_.max(stop::requested() ? std::int64_t{1} : 0) > 0) throw Interrupted();
+    if (group_.max(stop::leaving() ? std::int64_t{1} : 0) > 0) throw Interrupted();
   };
   struct End {
     ~End() { at_interruption_point = nullptr; }

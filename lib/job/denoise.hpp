@@ -2,6 +2,8 @@
 // The denoising loop, shared by all model families.
 #include <exception>
 #include <functional>
+#include <string>
+#include <utility>
 
 #include "job/clip.hpp"
 #include "layout/repeated_call.hpp"
@@ -44,10 +46,17 @@ struct SavedState {
 /// The same boxes over a group of more ranks, which hold nothing.
 Layout over_first_ranks(const Layout& layout, int ranks);
 
-/// Thrown between two layers if all ranks of the group agree to stop.
+/// A step that was left before it changed anything: all ranks of the group agree to leave between
+/// two layers, or a group of one rank has no memory left.
 class Interrupted : public std::exception {
  public:
+  explicit Interrupted(std::string lack = {}) : lack_(std::move(lack)) {}
   const char* what() const noexcept override { return "interrupted"; }
+  /// What said that there is no memory left; empty without that.
+  const std::string& lack() const { return lack_; }
+
+ private:
+  std::string lack_;
 };
 
 /// Denoises a batch of clips on one denoising group, step by step: lib/pipeline with values, and
@@ -67,8 +76,9 @@ class Denoising {
 
   bool finished() const;
   /// One step of all clips. Collective over the group. With `interruptible`, on CPUs, the ranks
-  /// agree between layers whether to stop (stop::requested() on any of them): then Interrupted is
-  /// thrown, and the states are those before the step.
+  /// agree between layers whether to stop (stop::leaving() on any of them): then Interrupted is
+  /// thrown, and the states are those before the step. So it is if a group of one rank lacks memory
+  /// for the model; in larger groups other ranks wait for that one, and its Error ends the job.
   void step_together(bool interruptible = false);
   /// Per clip. The latents keep their addresses while steps replace their values. With cfg 2 both
   /// halves of the group have the same states.
@@ -85,6 +95,7 @@ class Denoising {
   std::vector<Predictions> all_branches(const std::vector<Tensor>& own) const;
   TeaCacheRule::Decision decide(std::int64_t step) const;
   const std::vector<Tensor>& predict(Blocks blocks, bool interruptible);
+  const std::vector<Tensor>& predict_together(Blocks blocks, bool interruptible);
   std::vector<Tensor> latents() const;
   Box hidden_box(const Clip& clip, int rank) const;
 

@@ -45,21 +45,56 @@ std::int64_t limit_in(const fs::path& file) {
   return std::ifstream(file) >> limit ? limit : no_limit;
 }
 
-// The lowest limit in a cgroup and its ancestors, up to `root`, where it is mounted. In a container
-// the path may be that of the host, so that only the root is there.
-std::int64_t lowest_limit(const fs::path& root, const fs::path& group, const char* file) {
-  std::int64_t lowest = limit_in(root / file);
+// Files of a version of cgroups.
+struct GroupFiles {
+  const char *root, *limit, *used, *unneeded;  // unneeded: a line of memory.stat
+};
+constexpr GroupFiles version_1{"/sys/fs/cgroup/memory", "memory.limit_in_bytes",
+                               "memory.usage_in_bytes", "total_inactive_file"};
+constexpr GroupFiles version_2{"/sys/fs/cgroup", "memory.max", "memory.current", "inactive_file"};
+
+// Of cgroups: the lowest limit, and the least that one leaves below its limit.
+struct GroupMemory {
+  std::int64_t limit = no_limit, left = no_limit;
+};
+
+// The number behind a name in a file of such lines; 0 if it is not there.
+std::int64_t value_in(const fs::path& file, std::string_view name) {
+  std::ifstream lines(file);
+  std::int64_t value = 0;
+  for (std::string word; lines >> word >> value;) {
+    if (word == name) return value;
+    lines.ignore(std::numeric_limits<std::streamsize>::max(), '\n');
+  }
+  return 0;
+}
+
+void add(GroupMemory& memory, const fs::path& group, const GroupFiles& files) {
+  const std::int64_t limit = limit_in(group / files.limit);
+  if (limit == no_limit) return;
+  memory.limit = std::min(memory.limit, limit);
+  const std::int64_t used = limit_in(group / files.used);
+  if (used == no_limit) return;  // it has no such file
+  // Linux takes back what it has only cached of files.
+  const std::int64_t needed = used - value_in(group / "memory.stat", files.unneeded);
+  memory.left = std::min(memory.left, limit - needed);
+}
+
+// Adds a cgroup and its ancestors, up to the root, where it is mounted. In a container the path may
+// be that of the host, so that only the root is there.
+void add_with_ancestors(GroupMemory& memory, const fs::path& group, const GroupFiles& files) {
+  const fs::path root = files.root;
+  add(memory, root, files);
   for (fs::path path = root / group.relative_path(); path != root && path.has_relative_path();
        path = path.parent_path()) {
-    lowest = std::min(lowest, limit_in(path / file));
+    add(memory, path, files);
   }
-  return lowest;
 }
 
 // Lines of /proc/self/cgroup are "number:controllers:path"; version 2 has number 0 and no
 // controllers.
-std::int64_t cgroup_limit() {
-  std::int64_t lowest = no_limit;
+GroupMemory cgroup_memory() {
+  GroupMemory memory;
   std::ifstream groups("/proc/self/cgroup");
   for (std::string line; std::getline(groups, line);) {
     const std::size_t first = line.find(':'), second = line.find(':', first + 1);
@@ -67,13 +102,12 @@ std::int64_t cgroup_limit() {
     const std::string controllers = line.substr(first + 1, second - first - 1);
     const fs::path path = line.substr(second + 1);
     if (controllers.empty()) {
-      lowest = std::min(lowest, lowest_limit("/sys/fs/cgroup", path, "memory.max"));
+      add_with_ancestors(memory, path, version_2);
     } else if (controllers.find("memory") != controllers.npos) {
-      lowest =
-          std::min(lowest, lowest_limit("/sys/fs/cgroup/memory", path, "memory.limit_in_bytes"));
+      add_with_ancestors(memory, path, version_1);
     }
   }
-  return lowest;
+  return memory;
 }
 
 // Bytes; nullopt without a limit.
@@ -135,10 +169,24 @@ HostMemory host_memory() {
   const auto unit = static_cast<std::int64_t>(info.mem_unit);
   const std::int64_t ram = static_cast<std::int64_t>(info.totalram) * unit;
   const std::int64_t swap = static_cast<std::int64_t>(info.totalswap) * unit;
-  const std::int64_t limit = cgroup_limit();
+  const std::int64_t limit = cgroup_memory().limit;
   // A limit of a cgroup does not count what is swapped out.
   const std::int64_t physical = std::min(ram, limit);
   return {physical, physical + swap};
+}
+
+std::int64_t available_host_memory() {
+  constexpr std::int64_t kibibyte = 1024;
+  const std::int64_t swap = kibibyte * value_in("/proc/meminfo", "SwapFree:");
+  const std::int64_t free = kibibyte * value_in("/proc/meminfo", "MemAvailable:");
+  const std::int64_t left = cgroup_memory().left;
+  return std::min(free, left) + swap;
+}
+
+std::int64_t resident_bytes() {
+  std::int64_t pages = 0, resident = 0;
+  std::ifstream("/proc/self/statm") >> pages >> resident;
+  return resident * ::sysconf(_SC_PAGESIZE);
 }
 
 void require_host_memory(const comm::Group& world, const MemoryPlan& memory, int threads) {

@@ -13,6 +13,12 @@ struct HostMemory {
 };
 HostMemory host_memory();
 
+/// Bytes that processes may still take of this host, swap included: what Linux says is available,
+/// or what the cgroup leaves, which is negative if its limit was lowered below what is in use.
+std::int64_t available_host_memory();
+/// Bytes of this process that are in memory now.
+std::int64_t resident_bytes();
+
 /// Compares the predicted memory of all ranks of a host, of those with GPUs what they take of the
 /// host, with host_memory(): more than `physical` is
 /// a warning, more than 1.1 times `with_swap` is Error(unavailable) on all ranks. So is a limit of

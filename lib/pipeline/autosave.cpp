@@ -108,8 +108,7 @@ bool Autosave::agree_after_step(const Denoising& denoising, bool enough) {
   bool due = settings_.is_due(step, since_save);
   if (denoising.finished()) due = due || (settings_.any() && since_save >= worth_saving_seconds);
   const bool is_long = time - step_began_ > long_step_seconds;
-  std::vector<std::int64_t> votes{enough || stop::requested() ? 1 : 0, due ? 1 : 0,
-                                  is_long ? 1 : 0};
+  std::vector<std::int64_t> votes{enough || stop::leaving() ? 1 : 0, due ? 1 : 0, is_long ? 1 : 0};
   for (const DenoiseState& state : denoising.states()) {
     votes.push_back(vote_if(!ops::all_finite(state.latents), group_));
   }

@@ -15,7 +15,7 @@ std::optional<std::size_t> BatchQueue::next_together(std::size_t batches) {
     const int number = number_ + static_cast<int>(queue);
     position = group_.rank() == 0 ? counter_->take(number) : 0;
   }
-  std::array<std::int64_t, 2> votes{stop::requested() ? 1 : 0, position};
+  std::array<std::int64_t, 2> votes{stop::leaving() ? 1 : 0, position};
   group_.max(votes);
   stopped_ = votes[0] > 0;
   if (stopped_) return std::nullopt;
@@ -28,7 +28,7 @@ PacedVote::PacedVote(const comm::Group& group) : group_(group), last_(trace::now
 bool PacedVote::stop_together() {
   if (stopped_ || --left_ > 0) return stopped_;
   const std::int64_t now = trace::now_ns();
-  std::array<std::int64_t, 2> votes{stop::requested() ? 1 : 0, now - last_};
+  std::array<std::int64_t, 2> votes{stop::leaving() ? 1 : 0, now - last_};
   group_.max(votes);
   constexpr std::int64_t interval_ns = 5'000'000'000;
   const std::int64_t piece = std::max<std::int64_t>(votes[1] / interval_, 1);

@@ -72,13 +72,14 @@ void BatchState::release() {
 
 ClipMaker::ClipMaker(const Job& job, const JobPlan& planned, const comm::Group& world,
                      Device device, std::vector<BatchOutline> batches, TraceWriter* traces,
-                     StepTrial* trial)
+                     StepTrial* trial, MemoryWatch* memory)
     : job_(job),
       planned_(planned),
       plan_(&planned.plan),
       world_(world),
       traces_(traces),
       trial_(trial),
+      memory_(memory),
       channels_(planned.family->text_encoder().d_model),
       failures_(job.strict),
       stages_(world, job, planned, device),
@@ -296,14 +297,19 @@ bool ClipMaker::denoise(std::size_t index, std::size_t replica,
   const trace::Mark mark(&trace::Recorder::clip, clips.front().index());
   if (trial_ == nullptr) progress_.expect(batch_steps(clips));
   progress_.resume();
-  const auto on_step = [&] {
+  const auto on_step = [&](bool finished) {
     progress_.advance(std::ssize(clips));
+    watch(finished ? Stage::decode : Stage::denoise);
     after_step();
     return trial_ != nullptr && trial_->enough_after_step();
   };
   Denoised denoised =
       stages_.denoise_batch(clips, replica, conditioning, video_latents, on_step, failures_);
   progress_.pause();
+  if (!denoised.lack.empty()) {
+    require(memory_ != nullptr, Status::unavailable, "{}", denoised.lack);
+    memory_->note_failed_step(denoised.lack);
+  }
   const bool first_rank = stages_.denoise_batch.group(replica).rank() == 0;
   for (std::size_t i = 0; i < indices.size(); ++i) {
     if (first_rank && denoised.saved[i]) saved_.push_back(clips[i].index());

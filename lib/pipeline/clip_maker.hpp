@@ -35,10 +35,11 @@ struct BatchState {
 
 class ClipMaker final : public Work {
  public:
-  /// batches: in the order in which they are made. world: ranks in plan order. traces, trial: as of
-  /// make_clips_together. Collective over the world.
+  /// batches: in the order in which they are made. world: ranks in plan order. traces, trial,
+  /// memory: as of make_clips_together. Collective over the world.
   ClipMaker(const Job& job, const JobPlan& planned, const comm::Group& world, Device device,
-            std::vector<BatchOutline> batches, TraceWriter* traces, StepTrial* trial);
+            std::vector<BatchOutline> batches, TraceWriter* traces, StepTrial* trial,
+            MemoryWatch* memory);
 
   std::size_t clips(std::size_t batch) const override { return batches_[batch].size(); }
   bool needs_text(std::size_t batch) const override;
@@ -54,6 +55,9 @@ class ClipMaker final : public Work {
     return stages_.decode_clip.group(decoder);
   }
 
+  void watch(Stage next) override {
+    if (memory_ != nullptr) memory_->look(next, *plan_, world_.rank());
+  }
   void enter(Stage stage) override { stages_.enter(stage); }
   void leave_input() override { stages_.leave_input(); }
   void begin_tail() override;
@@ -104,6 +108,7 @@ class ClipMaker final : public Work {
   std::map<std::size_t, BatchState> states_;
   TraceWriter* traces_;
   StepTrial* trial_;
+  MemoryWatch* memory_;
   std::int64_t channels_;  ///< of embeddings
   Failures failures_;
   std::vector<int> written_, saved_;  ///< clips, on the first rank of the group that did it

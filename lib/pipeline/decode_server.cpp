@@ -15,7 +15,11 @@ DecodeServer::DecodeServer(Work& work, const Schedule& schedule, comm::Mailbox& 
       replicas_at_work_(schedule.roles.denoise.size()) {}
 
 bool DecodeServer::run() {
-  if (!inputs_left_) work_.enter(Stage::decode);
+  if (!inputs_left_) {
+    work_.watch(Stage::decode);
+    stopped_ = group_.max(std::int64_t{stop::leaving() ? 1 : 0}) > 0;
+    if (!stopped_) work_.enter(Stage::decode);
+  }
   while (true) {
     Words task = comm::broadcast_values(group_, leads_ ? next_task() : Words(), 0);
     if (task.empty()) return !stopped_;
@@ -37,7 +41,8 @@ Words DecodeServer::next_task() {
   if (arrived_.empty()) return {};
   Words task = std::move(arrived_.front());
   arrived_.pop_front();
-  task.push_back(stopped_ || stop::requested() ? 1 : 0);
+  work_.watch(kind_of(task) == MessageKind::latents ? Stage::decode : Stage::input);
+  task.push_back(stopped_ || stop::leaving() ? 1 : 0);
   return task;
 }
 

@@ -11,6 +11,7 @@ struct Schedule {
   Roles roles;
   std::size_t batches = 0;
   int embeddings_rank = 0;       ///< of the world: the rank that has the embeddings
+  int first_queue = 0;           ///< of the watchdog's counter: from here on none was used
   std::int64_t queue_bytes = 0;  ///< of embeddings, what may wait there at a time
   /// Phased mode: how many of the batches, the last ones, are made with other roles, and these.
   std::size_t tail_batches = 0;

@@ -32,6 +32,7 @@ class Phased {
   void make(const Round& round);
   bool agree(const comm::Group& ranks, std::size_t batch);
   bool stop_together();
+  bool stop_together_before(Stage next);
   void begins(std::size_t batch);
   void count_waiting() const;
 
@@ -61,15 +62,21 @@ void Phased::make_groups() {
 
 // Whether all ranks leave now.
 bool Phased::stop_together() {
-  stopped_ = world_.max(std::int64_t{stopped_ || stop::requested() ? 1 : 0}) > 0;
+  stopped_ = world_.max(std::int64_t{stopped_ || stop::leaving() ? 1 : 0}) > 0;
   return stopped_;
+}
+
+// The same, before the weights of a stage are loaded.
+bool Phased::stop_together_before(Stage next) {
+  work_.watch(next);
+  return stop_together();
 }
 
 // Before a batch is handed over between the ranks of two stages: whether it goes on, and which of
 // its clips. Collective over the ranks.
 bool Phased::agree(const comm::Group& ranks, std::size_t batch) {
   std::vector<bool>& failed = work_.failed(batch);
-  std::vector<std::int64_t> votes{stopped_ || stop::requested() ? 1 : 0};
+  std::vector<std::int64_t> votes{stopped_ || stop::leaving() ? 1 : 0};
   votes.insert(votes.end(), failed.begin(), failed.end());
   ranks.max(votes);
   std::copy(votes.begin() + 1, votes.end(), failed.begin());
@@ -114,7 +121,7 @@ bool Phased::run() {
 void Phased::encode(std::size_t first, std::size_t end) {
   bool texts = false;
   for (std::size_t i = first; i < end; ++i) texts = texts || work_.needs_text(i);
-  if (texts) work_.enter(Stage::text);
+  if (texts && !stop_together_before(Stage::text)) work_.enter(Stage::text);
   for (std::size_t i = first; i < end && !stopped_; ++i) {
     if (work_.needs_text(i) && work_.text_ranks().member()) stopped_ = !work_.encode(i);
   }
@@ -124,6 +131,7 @@ void Phased::encode(std::size_t first, std::size_t end) {
 // The decoders share the inputs. Each has at most a few on the way to the rank on which they wait,
 // which receives them between its own.
 void Phased::encode_inputs(std::size_t first, std::size_t end) {
+  if (stop_together_before(Stage::input)) return;
   work_.enter(Stage::input);
   const std::size_t decoders = roles_->decode.size(), max_pending = 2 * decoders;
   std::deque<std::unique_ptr<PendingHandOver>> pending;
@@ -145,6 +153,7 @@ void Phased::encode_inputs(std::size_t first, std::size_t end) {
 
 // Each batch goes to all replicas that may take it.
 void Phased::hand_over(const Round& round, const Queues& queues) {
+  if (stop_together_before(Stage::denoise)) return;
   work_.enter(Stage::denoise);
   for (std::size_t i = round.first; i < round.end; ++i) {
     agree(world_, i);
@@ -166,7 +175,8 @@ void Phased::make(const Round& round) {
   const auto mine = std::ranges::find_if(groups_, &comm::Group::member);
   if (mine != groups_.end() && !stopped_) {
     const auto replica = static_cast<std::size_t>(mine - groups_.begin());
-    BatchQueue queue(*mine, replica, queues, watchdog_, rounds_ * world_.size());
+    BatchQueue queue(*mine, replica, queues, watchdog_,
+                     schedule_.first_queue + rounds_ * world_.size());
     const ReplicaPolicy policy{.receive =
                                    [&](std::size_t batch) {
                                      for (; first < batch; ++first) {  // others have taken them

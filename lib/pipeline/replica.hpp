@@ -18,7 +18,10 @@ struct ReplicaPolicy {
 /// stop. The ranks of the queue's group together.
 inline bool run_replica(Work& work, BatchQueue& queue, std::size_t replica, std::size_t first,
                         std::size_t end, const ReplicaPolicy& policy) {
-  while (const auto next = queue.next_together(end - first)) {
+  while (true) {
+    work.watch(Stage::denoise);
+    const auto next = queue.next_together(end - first);
+    if (!next) return !queue.stopped();
     const std::size_t batch = first + *next;
     if (!policy.receive(batch)) return false;
     work.enter(Stage::denoise);
@@ -26,7 +29,6 @@ inline bool run_replica(Work& work, BatchQueue& queue, std::size_t replica, std:
     if (!policy.pass_on(batch, !denoised)) return false;
     work.release(batch);
   }
-  return !queue.stopped();
 }
 
 }  // namespace reelmesh::pipeline

@@ -21,6 +21,7 @@
 #include "ops/convolution.hpp"
 #include "ops/packing.hpp"
 #include "pipeline/clip_states.hpp"
+#include "pipeline/new_plan.hpp"
 #include "pipeline/report.hpp"
 #include "pipeline/start.hpp"
 #include "pipeline/status_file.hpp"
@@ -61,6 +62,7 @@ class JobRun {
   void begin_record();
   void record_plan();
   void take_tuned_plan();
+  void take_new_plan(const MadeClips& made, std::vector<ClipOutline>& left);
   void begin_trace();
   void write_index();
   std::int64_t count(ClipState::State state) const;
@@ -85,6 +87,7 @@ class JobRun {
   std::string model_;                   // hash of the weights
   std::vector<ClipOutline> clips_;      // that were still to be made at the start
   std::optional<Tuning> tuning_;
+  std::optional<NewPlans> new_plans_;
   JobRecord record_;
   std::optional<Prediction> prediction_;
   nlohmann::json described_;
@@ -216,8 +219,32 @@ MadeClips JobRun::make_clips() {
     if (!made.complete) return made;
     take_tuned_plan();
   }
-  made.append(make_clips_together(job_, planned_, world_, left, found_.device, watchdog_, traces));
+  new_plans_.emplace(job_, conditions_, found_);
+  while (true) {
+    made.append(make_clips_together(job_, planned_, world_, left, found_.device, watchdog_, traces,
+                                    nullptr, &new_plans_->watch(), new_plans_->made()));
+    if (made.complete) break;
+    if (!new_plans_->wanted_together(world_)) return made;
+    take_new_plan(made, left);
+  }
+  NewPlans::withdraw_together(world_);
   return made;
+}
+
+// All ranks have left for lack of memory. The clips that they made are saved.
+void JobRun::take_new_plan(const MadeClips& made, std::vector<ClipOutline>& left) {
+  const stop::NeverLeave something_is_made;
+  left = read_pending_together(job_, planned_, world_, left);
+  std::erase_if(left, [&](const ClipOutline& clip) {
+    return std::ranges::find(made.failures, clip.index, &ClipFailure::clip) != made.failures.end();
+  });
+  const auto plan = [&](const Job& job, const Conditions& conditions) {
+    reelmesh::plan_again(planned_, job, conditions, left);
+  };
+  record_.planned_again.push_back(new_plans_->make_together(world_, planned_, plan));
+  describe_plan();
+  record_plan();
+  comm::run_on_first_rank(world_, [&] { write_index(); });
 }
 
 void JobRun::take_tuned_plan() {

@@ -25,7 +25,8 @@ class SplitReplica {
         decode_leader_(schedule.roles.decode.front().first),
         batches_(schedule.batches),
         queue_(group_, replica,
-               Queues(schedule.roles.denoise.size(), schedule.roles.denoise.size()), watchdog, 0) {}
+               Queues(schedule.roles.denoise.size(), schedule.roles.denoise.size()), watchdog,
+               schedule.first_queue) {}
   bool run();
 
  private:

@@ -156,7 +156,8 @@ void DenoiseStage::load() {
 Denoised DenoiseStage::operator()(const Batch& batch, std::size_t replica,
                                   std::span<const Conditioning> conditioning,
                                   std::span<const Tensor> video_latents,
-                                  const std::function<bool()>& on_step, Failures& failures) const {
+                                  const std::function<bool(bool finished)>& on_step,
+                                  Failures& failures) const {
   const comm::Group& group = groups_[replica];
   Denoised result;
   result.failed.resize(batch.size());
@@ -183,7 +184,7 @@ Denoised DenoiseStage::operator()(const Batch& batch, std::size_t replica,
   while (!denoising.finished() && !result.stopped && !all_failed()) {
     try {
       denoising.step_together(autosave.steps_are_long());
-      const bool enough = on_step();
+      const bool enough = on_step(denoising.finished());
       result.stopped = autosave.agree_after_step(denoising, enough);
       for (std::size_t i = 0; i < batch.size(); ++i) {
         const int failed_on = autosave.failed_on()[i];
@@ -194,7 +195,8 @@ Denoised DenoiseStage::operator()(const Batch& batch, std::size_t replica,
         }
         result.failed[i] = failed_on >= 0;
       }
-    } catch (const Interrupted&) {
+    } catch (const Interrupted& interrupted) {
+      result.lack = interrupted.lack();
       autosave.save_together(denoising);
       result.stopped = true;
     }

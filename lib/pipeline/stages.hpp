@@ -58,6 +58,7 @@ struct Denoised {
   std::vector<bool> failed;  ///< per clip
   std::vector<bool> saved;   ///< per clip: whether it was saved on the way
   bool stopped = false;      ///< before the last step; the clips are saved
+  std::string lack;  ///< of memory, if the batch was stopped for it within a step (Interrupted)
 };
 
 /// Transformer and sampler on the denoising groups, with the weights of the transformer where the
@@ -75,12 +76,12 @@ class DenoiseStage {
   void regroup(const comm::Group& world, const Plan& plan);
   /// Denoises a batch on the group of one replica, from its saved steps on if it has some, and
   /// saves it on the way. video_latents: as Denoising takes them. on_step: called after each step
-  /// on the ranks of the group; → whether the batch is to stop here. Ends early if all clips have
-  /// failed.
+  /// on the ranks of the group, with whether it was the last; → whether the batch is to stop here.
+  /// Ends early if all clips have failed.
   Denoised operator()(const Batch& batch, std::size_t replica,
                       std::span<const Conditioning> conditioning,
-                      std::span<const Tensor> video_latents, const std::function<bool()>& on_step,
-                      Failures& failures) const;
+                      std::span<const Tensor> video_latents,
+                      const std::function<bool(bool finished)>& on_step, Failures& failures) const;
   const comm::Group& group(std::size_t replica) const { return groups_[replica]; }
 
  private:

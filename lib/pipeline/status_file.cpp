@@ -33,6 +33,10 @@ nlohmann::ordered_json as_json(const comm::Activity& rank, const Steps& steps) {
   add("clip", rank.clip);
   add_progress(json, rank, steps);
   add("layer", rank.layer);
+  if (rank.memory.limit > 0) {
+    json["memory"] = {
+        {"used", rank.memory.used}, {"limit", rank.memory.limit}, {"others", rank.memory.others}};
+  }
   if (!rank.waiting.empty()) json["waiting_in"] = rank.waiting;
   json["heard_seconds_ago"] = rank.heard_ago;
   return json;

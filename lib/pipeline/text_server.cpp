@@ -40,8 +40,11 @@ bool TextServer::run() {
 
 // The leader decides which batches are encoded next, and answers replicas in between.
 void TextServer::encode_all() {
-  if (std::ranges::find(encoding_, Encoding::missing) != encoding_.end()) {
-    work_.enter(Stage::text);
+  const bool encodes = std::ranges::find(encoding_, Encoding::missing) != encoding_.end();
+  if (encodes) {
+    work_.watch(Stage::text);
+    stopped_ = group_.max(std::int64_t{stop::leaving() ? 1 : 0}) > 0;
+    if (!stopped_) work_.enter(Stage::text);
   }
   for (bool goes_on = true; goes_on;) {
     const Words next = comm::broadcast_values(group_, leads_ ? next_to_encode() : Words(), leader_);
@@ -72,7 +75,7 @@ Words TextServer::next_to_encode() {
   constexpr std::size_t max_batches = 8;  // until the leader decides again
   while (true) {
     receive_pending();
-    stopped_ = stopped_ || stop::requested();
+    stopped_ = stopped_ || stop::leaving();
     while (first_missing_ < encoding_.size() && encoding_[first_missing_] != Encoding::missing) {
       ++first_missing_;
     }
@@ -104,7 +107,7 @@ void TextServer::receive_pending() {
 
 void TextServer::receive(const Words& words) {
   const auto first = static_cast<std::size_t>(words.at(1));
-  stopped_ = stopped_ || stop::requested();
+  stopped_ = stopped_ || stop::leaving();
   switch (kind_of(words)) {
     case MessageKind::request:
       requested_[first] = static_cast<std::size_t>(words.at(2));

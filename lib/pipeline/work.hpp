@@ -48,6 +48,9 @@ class Work {
   virtual const comm::Group& replica_ranks(std::size_t replica) const = 0;
   virtual const comm::Group& decoder_ranks(std::size_t decoder) const = 0;
 
+  /// Looks at this rank's memory before a stage, or a step of it, that comes next: if it is too
+  /// little, the ranks are to leave (stop::leaving()), which they agree on as for a stop.
+  virtual void watch(Stage /*next*/) {}
   /// Loads the weights of a stage, unless they are in memory. Its ranks together.
   virtual void enter(Stage stage) = 0;
   /// No more inputs are encoded.

@@ -144,6 +144,9 @@ void fill(hid_t file, const std::filesystem::path& folder, const JobRecord& reco
   hdf5::write_attribute(file, "plan", record.plan);
   hdf5::write_attribute(file, "plan_json", record.plan_json);
   if (!record.tuned.empty()) hdf5::write_attribute(file, "tuned", record.tuned);
+  if (!record.planned_again.empty()) {
+    hdf5::write_attribute(file, "planned_again", record.planned_again);
+  }
   hdf5::write_attribute(file, "hosts", record.hosts);
   hdf5::write_attribute(file, "start", record.start);
   hdf5::write_attribute(file, "end", record.end);

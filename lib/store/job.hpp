@@ -49,9 +49,11 @@ struct JobRecord {
   std::string program, version, revision;
   /// "section.key", "value": in effect; usable as a job file.
   std::vector<std::pair<std::string, std::string>> options;
-  std::string plan;                ///< text
-  std::string plan_json;           ///< what `reelmesh plan --json` prints
-  std::string tuned;               ///< JSON: layouts that were timed; empty: none
+  std::string plan;       ///< text
+  std::string plan_json;  ///< what `reelmesh plan --json` prints
+  std::string tuned;      ///< JSON: layouts that were timed; empty: none
+  /// A line for each time that the job was planned again while it ran, for lack of memory.
+  std::vector<std::string> planned_again;
   std::vector<std::string> hosts;  ///< per rank
   std::string start, end;          ///< ISO 8601, as iso8601_now gives
   /// From the start of the program to its end: as the plan said, if the machine's times are known,

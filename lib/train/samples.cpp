@@ -19,24 +19,30 @@
 namespace reelmesh::train {
 namespace {
 
-// Whether the job is to stop: all ranks leave together, between two files.
-bool stops(const comm::Group& world) {
-  return world.max(std::int64_t{stop::cause()}) != stop::none;
+// Whether all ranks leave together, between two files.
+bool leaves_together(const comm::Group& world, const Samples& samples, pipeline::Stage next,
+                     pipeline::MemoryWatch& memory) {
+  memory.look(next, samples.planned.plan, world.rank());
+  return world.max(std::int64_t{stop::leaving() ? 1 : 0}) > 0;
 }
 
-// → false if the job is to stop.
+// → false if the ranks are to leave.
 bool encode_captions(const comm::Group& world, const Samples& samples,
                      const std::vector<CachedSample>& files,
-                     const std::vector<std::size_t>& missing,
-                     const pipeline::Computing& computing) {
+                     const std::vector<std::size_t>& missing, const pipeline::Computing& computing,
+                     pipeline::MemoryWatch& memory) {
   if (missing.empty()) return true;
+  const auto leaves = [&] {
+    return leaves_together(world, samples, pipeline::Stage::text, memory);
+  };
+  if (leaves()) return false;
   pipeline::TextStage encode(world, samples.planned, computing);
   encode.load();
   Progress progress("encoding captions", std::ssize(missing), "caption",
                     Progress::standard_error(world.rank() == 0));
   const int holder = samples.planned.plan.embeddings_rank();
   for (const std::size_t index : missing) {
-    if (stops(world)) return false;
+    if (leaves()) return false;
     const CachedSample& file = files[index];
     const Tensor embedding = encode(samples.clip(index));
     const Shape& shape = file.shapes.prompt_embeds;
@@ -62,11 +68,16 @@ Tensor first_frame(const Tensor& pixels, const Box& own) {
   return frame;
 }
 
-// Each rank of a group that decodes has a rectangle of frames. → false if the job is to stop.
+// Each rank of a group that decodes has a rectangle of frames. → false if the ranks are to
+// leave.
 bool encode_videos(const comm::Group& world, const Samples& samples,
                    const std::vector<CachedSample>& files, const std::vector<std::size_t>& missing,
-                   const pipeline::Computing& computing) {
+                   const pipeline::Computing& computing, pipeline::MemoryWatch& memory) {
   if (missing.empty()) return true;
+  const auto leaves = [&] {
+    return leaves_together(world, samples, pipeline::Stage::input, memory);
+  };
+  if (leaves()) return false;
   const std::vector<RankRange>& ranges = samples.planned.plan.roles.decode;
   const auto own = std::ranges::find_if(
       ranges, [&](const RankRange& range) { return range.contains(world.rank()); });
@@ -84,7 +95,7 @@ bool encode_videos(const comm::Group& world, const Samples& samples,
   Progress progress("encoding videos", std::ssize(missing), "video",
                     Progress::standard_error(world.rank() == 0));
   for (std::size_t first = 0; first < missing.size(); first += ranges.size()) {
-    if (stops(world)) return false;
+    if (leaves()) return false;
     progress.advance(std::ssize(missing) - std::int64_t(first) < std::ssize(ranges)
                          ? std::ssize(missing) - std::int64_t(first)
                          : std::ssize(ranges));
@@ -234,6 +245,22 @@ void choose_replicas(ParallelRequest& request, int ranks, std::int64_t batch) {
   }
 }
 
+// Calls plan(), which plans `clips` of the training `job`: with fewer replicas than it has, if only
+// so it fits. More ranks of a replica share what one of them has in memory.
+void plan_with_fewer_replicas(const Job& job, Job& clips, const JobPlan& planned,
+                              const Conditions& conditions, const std::function<void()>& plan) {
+  plan();
+  while (!job.parallel.replicas && !planned.plan.memory.fits() && *clips.parallel.replicas > 1) {
+    --*clips.parallel.replicas;
+    plan();
+  }
+  const bool from_file = !conditions.on_gpu && planned.plan.weights.residence == Residence::host;
+  require(job.train->method == TrainMethod::lora || !from_file,
+          job.parallel.weights == WeightsChoice::host ? Status::usage : Status::unavailable,
+          "parallel.weights: found host, by which weights stay in the checkpoint's file, expected "
+          "replicated or sharded: train.method = full changes them");
+}
+
 }  // namespace
 
 std::vector<std::size_t> Samples::validating() const {
@@ -273,24 +300,17 @@ Samples plan_samples(const Job& job, const Conditions& conditions, std::vector<B
   if (job.train->caption_dropout > 0 && !noise.null_caption) {
     add_clip(0, {.where = "train.caption-dropout"});
   }
-  const auto plan = [&] {
-    return with_data_options([&] { return plan_job(clips, conditions, {}, training); },
-                             job.train->data);
-  };
-  samples.planned = plan();
-  // More ranks of a replica share what one of them has in memory.
-  while (!job.parallel.replicas && !samples.planned.plan.memory.fits() &&
-         *clips.parallel.replicas > 1) {
-    --*clips.parallel.replicas;
-    samples.planned = plan();
-  }
-  const bool from_file =
-      !conditions.on_gpu && samples.planned.plan.weights.residence == Residence::host;
-  require(job.train->method == TrainMethod::lora || !from_file,
-          job.parallel.weights == WeightsChoice::host ? Status::usage : Status::unavailable,
-          "parallel.weights: found host, by which weights stay in the checkpoint's file, expected "
-          "replicated or sharded: train.method = full changes them");
+  plan_with_fewer_replicas(job, clips, samples.planned, conditions, [&] {
+    samples.planned = with_data_options([&] { return plan_job(clips, conditions, {}, training); },
+                                        job.train->data);
+  });
   return samples;
+}
+
+void plan_again(Samples& samples, const Job& job, Job clips, const Conditions& conditions) {
+  plan_with_fewer_replicas(job, clips, samples.planned, conditions, [&] {
+    reelmesh::plan_again(samples.planned, clips, conditions, samples.planned.clips);
+  });
 }
 
 namespace {
@@ -357,10 +377,13 @@ FilesToMake files_to_make(const comm::Group& world, const CachedFiles& files) {
 }
 
 bool encode_samples(const comm::Group& world, const Samples& samples, const CachedFiles& files,
-                    const FilesToMake& to_make, const pipeline::Computing& computing) {
-  bool complete = encode_captions(world, samples, files.captions, to_make.captions, computing);
+                    const FilesToMake& to_make, const pipeline::Computing& computing,
+                    pipeline::MemoryWatch& memory) {
+  bool complete =
+      encode_captions(world, samples, files.captions, to_make.captions, computing, memory);
   release_free_memory();
-  complete = complete && encode_videos(world, samples, files.videos, to_make.videos, computing);
+  complete =
+      complete && encode_videos(world, samples, files.videos, to_make.videos, computing, memory);
   release_free_memory();
   return complete;
 }

@@ -1,5 +1,6 @@
 #pragma once
 // The samples of a training: read, checked, planned like clips that are made, and encoded once.
+#include "pipeline/memory_watch.hpp"
 #include "pipeline/stages.hpp"
 #include "pipeline/start.hpp"
 #include "store/sample_cache.hpp"
@@ -44,6 +45,10 @@ std::vector<Bucket> checked_buckets(const Job& job);
 Samples plan_samples(const Job& job, const Conditions& conditions, std::vector<Bucket> buckets,
                      std::vector<UsableSample> usable, std::vector<UsableSample> validation = {});
 
+/// Plans a training again while it runs, for these conditions. clips: samples.clips as it is to be
+/// planned now. Errors as plan_samples().
+void plan_again(Samples& samples, const Job& job, Job clips, const Conditions& conditions);
+
 /// The files of the samples in the cache. Samples with the same video, or the same caption, share
 /// one.
 struct CachedFiles {
@@ -70,9 +75,11 @@ std::vector<UsableSample> listed_samples(const DataSettings& data);
 std::vector<UsableSample> listed_validation(const DataSettings& data);
 
 /// Makes some of the files: first the captions, by the text encoder on the ranks of the device map;
-/// then the videos, each by the ranks of a decoding group. → false if the job is to stop; what is
-/// complete stays. Collective.
+/// then the videos, each by the ranks of a decoding group. memory: looks at this rank's memory
+/// before each. → false if the ranks are to leave (stop::leaving()); what is complete stays.
+/// Collective.
 bool encode_samples(const comm::Group& world, const Samples& samples, const CachedFiles& files,
-                    const FilesToMake& to_make, const pipeline::Computing& computing);
+                    const FilesToMake& to_make, const pipeline::Computing& computing,
+                    pipeline::MemoryWatch& memory);
 
 }  // namespace reelmesh::train

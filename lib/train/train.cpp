@@ -22,6 +22,7 @@
 #include "forecast/describe.hpp"
 #include "job/options.hpp"
 #include "job/weight_copies.hpp"
+#include "pipeline/new_plan.hpp"
 #include "pipeline/report.hpp"
 #include "store/metrics.hpp"
 #include "store/training_restart.hpp"
@@ -80,13 +81,16 @@ class Training {
 
  private:
   void warn_of_unused_buckets() const;
-  void plan_clips(const Conditions& conditions);
+  void plan_clips();
   bool encode();  // false if the job is to stop
+  void plan_again();
+  void load_again();
   void load();
   std::int64_t load_model(bool goes_on);
   void run();
   Status report();
   void begin_record(const std::string& model);
+  nlohmann::json record_plan();
   void check_output() const;
   std::filesystem::path cache() const {
     return settings_.data.cache.empty() ? job_.output / "cache" : settings_.data.cache;
@@ -115,6 +119,8 @@ class Training {
 
   pipeline::Devices found_;
   comm::Group world_;  // in plan order
+  Conditions conditions_;
+  std::optional<pipeline::NewPlans> new_plans_;
   Samples samples_;
   std::string clips_text_;              // what train.sample-every makes, and how
   std::optional<OutputFolder> output_;  // on the first rank
@@ -150,13 +156,14 @@ void Training::plan() {
   };
   std::vector<UsableSample> learned = usable(learned_clips), validation;
   if (!data.validation.empty()) validation = usable(validation_clips);
-  const Conditions conditions = pipeline::agree_on_conditions(job_, found_.launched, found_);
-  samples_ =
-      plan_samples(job_, conditions, std::move(buckets), std::move(learned), std::move(validation));
+  conditions_ = pipeline::agree_on_conditions(job_, found_.launched, found_);
+  samples_ = plan_samples(job_, conditions_, std::move(buckets), std::move(learned),
+                          std::move(validation));
   warn_of_unused_buckets();
   world_ =
-      pipeline::require_plan_fits_together(samples_.clips, samples_.planned, conditions, found_);
-  if (settings_.sample_every > 0) of_sampling([&] { plan_clips(conditions); });
+      pipeline::require_plan_fits_together(samples_.clips, samples_.planned, conditions_, found_);
+  new_plans_.emplace(samples_.clips, conditions_, found_);
+  if (settings_.sample_every > 0) of_sampling([&] { plan_clips(); });
 }
 
 void Training::warn_of_unused_buckets() const {
@@ -169,11 +176,11 @@ void Training::warn_of_unused_buckets() const {
 }
 
 // The job that makes clips plans again, when the model of the training has left the memory to it.
-void Training::plan_clips(const Conditions& conditions) {
+void Training::plan_clips() {
   const Job clips = sampling_job(job_, samples_, 0, {});
   const JobPlan planned =
-      plan_sampling(clips, conditions, check_inputs(found_.launched, clips), settings_);
-  pipeline::require_plan_fits_together(clips, planned, conditions, found_);
+      plan_sampling(clips, conditions_, check_inputs(found_.launched, clips), settings_);
+  pipeline::require_plan_fits_together(clips, planned, conditions_, found_);
   const auto prediction = predict(planned, form_batches(planned.clips, planned.kinds, clips.batch));
   clips_text_ = fmt::format("clips are made {}{}\n{}", when_sampled(settings_),
                             describe_clips(planned.clips, planned.kinds),
@@ -241,15 +248,20 @@ void Training::begin_record(const std::string& model) {
                                sample.data.prompt, sample.data.video.string(), video.path,
                                cached_.captions[i].path, !video.shapes.first_frame.empty()});
   }
-  const std::optional<Prediction> prediction = predict(samples_.planned, {});
-  if (prediction) record_.predicted_seconds = prediction->job;
-  const nlohmann::json described = describe(samples_.planned, {}, prediction);
-  record_.plan = described.at("description");
-  record_.plan_json = described.dump(2);
+  const nlohmann::json described = record_plan();
   log::info("{} {}: {}\nmodel {}, {}\n{}", program_.name, program_.described(),
             describe_training(samples_.planned, samples_.learned), job_.model.described(),
             name_of(job_.dtype), plan_text(described, Detail::summary));
   if (!clips_text_.empty()) log::info("{}", clips_text_);
+}
+
+nlohmann::json Training::record_plan() {
+  const std::optional<Prediction> prediction = predict(samples_.planned, {});
+  if (prediction) record_.predicted_seconds = prediction->job;
+  nlohmann::json described = describe(samples_.planned, {}, prediction);
+  record_.plan = described.at("description");
+  record_.plan_json = described.dump(2);
+  return described;
 }
 
 void Training::write_index(const std::string& status) {
@@ -259,8 +271,32 @@ void Training::write_index(const std::string& status) {
 
 bool Training::encode() {
   status_.set_state("encoding samples");
-  return encode_samples(world_, samples_, cached_, to_make_,
-                        {job_.dtype, job_.numerics, found_.device});
+  while (!encode_samples(world_, samples_, cached_, to_make_,
+                         {job_.dtype, job_.numerics, found_.device}, new_plans_->watch())) {
+    if (!new_plans_->wanted_together(world_)) return false;
+    plan_again();
+    to_make_ = files_to_make(world_, cached_);
+  }
+  return true;
+}
+
+// All ranks have left for lack of memory, and have released what they had loaded.
+void Training::plan_again() {
+  const auto plan = [&](const Job& clips, const Conditions& conditions) {
+    train::plan_again(samples_, job_, clips, conditions);
+  };
+  record_.planned_again.push_back(new_plans_->make_together(world_, samples_.planned, plan));
+  (void)record_plan();
+  write_index("unfinished");
+}
+
+// As by a training that goes on, in another layout.
+void Training::load_again() {
+  if (saved_step_ != done_) save(done_);
+  steps_.reset();
+  world_.barrier();  // the state is saved
+  plan_again();
+  (void)load_model(true);
 }
 
 // → the steps that were done. goes_on: from the saved state, if there is one.
@@ -277,6 +313,8 @@ std::int64_t Training::load_model(bool goes_on) {
 
 void Training::load() {
   status_.set_state("loading the model");
+  new_plans_->watch().look(pipeline::Stage::denoise, samples_.planned.plan, world_.rank());
+  if (new_plans_->wanted_together(world_)) plan_again();
   before_ = done_ = load_model(job_.if_exists == IfExists::resume);
   status_.set_begun(before_);
   has_begun_ = true;
@@ -480,10 +518,14 @@ void Training::run() {
     progress.advance();
     const bool due = job_.restart.is_due(step, now() - saved_at_) ||
                      (settings_.save_every > 0 && step % settings_.save_every == 0);
-    std::vector<std::int64_t> votes{stop::cause(), due ? 1 : 0};
+    new_plans_->watch().look(pipeline::Stage::denoise, samples_.planned.plan, world_.rank());
+    std::vector<std::int64_t> votes{stop::cause(), due ? 1 : 0, stop::new_plan_requested() ? 1 : 0};
     world_.max(votes);
     stops = votes[0] != stop::none;
     if ((stops || votes[1] > 0) && saved_step_ != done_) save(done_);
+    if (votes[2] > 0 && done_ < settings_.steps && new_plans_->wanted_together(world_)) {
+      load_again();
+    }
   }
   progress.finish();
   if (saved_step_ != done_) save(done_);

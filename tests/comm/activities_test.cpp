@@ -14,6 +14,7 @@ TEST(Activities, AreThoseOfRanksThatWereHeard) {
   beat.stage = ShortText<24>("decode");
   beat.waiting = ShortText<24>("MPI_Bcast");
   beat.clip = 4;
+  beat.memory = {.used = 5, .limit = 7, .others = 1};
   std::vector<Peer> peers(3);
   peers[0].connect(beat, 11.9);
   beat.step = 2;
@@ -31,6 +32,9 @@ TEST(Activities, AreThoseOfRanksThatWereHeard) {
   EXPECT_EQ(found[1].step, 2);
   EXPECT_EQ(found[1].layer, -1);
   EXPECT_EQ(found[1].heard_ago, 2);
+  EXPECT_EQ(found[1].memory.used, 5);
+  EXPECT_EQ(found[1].memory.limit, 7);
+  EXPECT_EQ(found[1].memory.others, 1);
 }
 
 TEST(Activities, AreTheLastPublished) {

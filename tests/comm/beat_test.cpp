@@ -32,6 +32,12 @@ TEST(Beat, SaysWhatARankDoes) {
   EXPECT_EQ(before.process, getpid());
   EXPECT_EQ(before.host.string(), host_name());
   EXPECT_EQ(before.unsaved, 0);
+  measured_memory.used = 3;
+  measured_memory.limit = 5;
+  measured_memory.others = 1;
+  EXPECT_EQ(own_beat().memory.used, 3);
+  EXPECT_EQ(own_beat().memory.limit, 5);
+  EXPECT_EQ(own_beat().memory.others, 1);
   {
     const stop::UnsavedWork unsaved;
     const trace::Mark layer(&trace::Recorder::layer, 7);

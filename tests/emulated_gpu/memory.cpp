@@ -160,6 +160,13 @@ bool Memory::take_outside(int number, std::int64_t bytes) {
   return true;
 }
 
+void Memory::take_by_others(std::size_t bytes) {
+  const std::scoped_lock lock(mutex_);
+  for (Device& device : devices_) {
+    device.outside += std::min(bytes, settings().memory - device.outside - device.usage.reserved);
+  }
+}
+
 std::size_t Memory::outside(int device) {
   const std::scoped_lock lock(mutex_);
   return devices_[static_cast<std::size_t>(device)].outside;

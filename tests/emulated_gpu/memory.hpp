@@ -44,7 +44,9 @@ class Memory {
   /// Takes memory that is no block, of a library; gives it back if bytes < 0. False if the device
   /// has too little left.
   bool take_outside(int device, std::int64_t bytes);
-  std::size_t outside(int device);          ///< bytes
+  std::size_t outside(int device);  ///< bytes
+  /// Another process takes memory of all devices, as far as it is free.
+  void take_by_others(std::size_t bytes);
   void trim(int device, std::size_t keep);  ///< releases reserved memory beyond `keep` bytes
 
   /// The memory of all devices is accessible as long as at least one of these exists.

@@ -3,16 +3,23 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 
 namespace reelmesh::emulated {
 namespace {
 
-std::int64_t number(const char* name, std::int64_t otherwise) {
+// part: which of the numbers that colons separate.
+std::int64_t number(const char* name, std::int64_t otherwise, int part = 0) {
   const char* text = std::getenv(name);
   if (text == nullptr || *text == '\0') return otherwise;
   char* end = nullptr;
+  for (; part > 0; --part) {
+    text = std::strchr(text, ':');
+    if (text == nullptr) stop(std::string(name) + " lacks a number behind a colon");
+    ++text;
+  }
   const long long value = std::strtoll(text, &end, 10);
-  if (*end != '\0' || value < 0) {
+  if ((*end != '\0' && *end != ':') || value < 0) {
     stop(std::string(name) + " is '" + text + "', expected a number from 0");
   }
   return value;
@@ -29,6 +36,8 @@ const Settings& settings() {
   static const Settings all{
       static_cast<int>(number("REELMESH_EMULATED_GPUS", 1)),
       static_cast<std::size_t>(number("REELMESH_EMULATED_GPU_MEMORY", std::int64_t{16} << 30)),
+      static_cast<std::size_t>(number("REELMESH_EMULATED_GPU_TAKEN", 0)),
+      number("REELMESH_EMULATED_GPU_TAKEN", 0, 1),
       number("REELMESH_EMULATED_GPU_DELAY", 0),
       std::max<std::int64_t>(1, number("REELMESH_EMULATED_GPU_ROWS", 1)),
       number("REELMESH_EMULATED_CUBLASLT_FEW", 0),

@@ -12,6 +12,10 @@ constexpr int toolkit = 13000;
 struct Settings {
   int devices;         ///< REELMESH_EMULATED_GPUS, default 1; 0: there is no GPU
   std::size_t memory;  ///< REELMESH_EMULATED_GPU_MEMORY, bytes per device, default 16 GiB
+  /// REELMESH_EMULATED_GPU_TAKEN=BYTES:N: another process takes so many bytes of each device, or
+  /// what is free of them, when this one asks for the Nth time how much is free; default 0:0.
+  std::size_t taken;
+  std::int64_t taken_at;
   std::int64_t delay;  ///< REELMESH_EMULATED_GPU_DELAY, maximum delay of work, µs, default 0
   /// REELMESH_EMULATED_GPU_ROWS: algorithms of cuBLASLt support only multiples of this number of
   /// rows; default 1.

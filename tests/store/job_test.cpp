@@ -38,6 +38,7 @@ JobRecord job_record() {
   r.plan = "phased, 1 rank";
   r.plan_json = R"({"ranks": 1})";
   r.tuned = R"({"kept": 0})";
+  r.planned_again = {"rank 1 was short; sharded weights"};
   r.hosts = {"node-1", "nœud-02"};
   r.start = "2026-01-31T12:00:00Z";
   r.end = "2026-01-31T12:34:56Z";

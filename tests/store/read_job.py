@@ -24,6 +24,7 @@ ATTRIBUTES = {
     "plan": "phased, 1 rank",
     "plan_json": '{"ranks": 1}',
     "tuned": '{"kept": 0}',
+    "planned_again": ["rank 1 was short; sharded weights"],
     "start": "2026-01-31T12:00:00Z",
     "end": "2026-01-31T12:34:56Z",
     "predicted_seconds": 2000.5,

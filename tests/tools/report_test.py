@@ -173,6 +173,15 @@ class Numbers(Report):
         self.assertIn("The job has not ended by itself", page)
         self.assertIn("What the ranks did", page)
 
+    def test_new_plans_while_the_job_ran(self):
+        self.job()
+        self.assertEqual(self.numbers()["job"]["planned_again"], [])
+        line = "rank 1 needs 3 GiB while it denoises, found room for 2 GiB; planned again: <sharded>"
+        self.job(planned_again=[line])
+        self.assertEqual(self.numbers()["job"]["planned_again"], [line])
+        self.assertIn(f"  Memory was short: {line}.\n", self.expect(0, self.out, "--text"))
+        self.assertIn(f"Memory was short: {line[:-9]}&lt;sharded&gt;.", self.page())
+
     def test_a_predicted_time_beside_the_measured_one(self):
         for predicted, measured, error, words in (
                 (95.0, 100.0, -5, "predicted 95 s, measured 100 s, error −5.0 %"),

@@ -269,6 +269,19 @@ class View(ToolTest):
         self.assertIn("clip 1 ", said)
         self.assertFalse([one for one in said if not one.isprintable() and one != "\n"])
 
+    def test_memory_of_the_fullest_rank(self):
+        gib = 2 ** 30
+        self.job("complete")
+        self.tell(updated="a", ranks=[
+            {"rank": 0, "memory": {"used": 2 * gib, "limit": 4 * gib, "others": 0}},
+            {"rank": 1, "memory": {"used": 3 * gib, "limit": 4 * gib, "others": gib // 2}},
+            {"rank": 2}])
+        self.appear(0)
+        _, said = self.watched()
+        self.assertIn("000000.png; memory: rank 1 uses 3.0 of 4.0 GiB, others 0.5 GiB\n", said)
+        for wrong in ([{"memory": 1}], [{"rank": 0, "memory": {"used": "a", "limit": 1}}], 7, [3]):
+            self.assertEqual(watch.memory({"ranks": wrong}), "")
+
     def test_a_job_is_watched_while_it_grows(self):
         self.job("unfinished")
         lock = self.lock()

@@ -114,7 +114,7 @@ def decoded(vae, latents, dtype):
 
 
 def encoded(vae, pixels, dtype):
-    """pixels: 0 to 255, [frame, row, column, 3] → mean and logarithm of the variance [frame, 2·channel, row, column]"""
+    """pixels: 0 to 255, [frame, row, column, 3] → mean and log of the variance [frame, 2·channel, row, column]"""
     x = 2 * (pixels.float() / 255) - 1
     moments = vae.encode(x.permute(3, 0, 1, 2)[None].to(dtype)).latent_dist.parameters
     return frames_first(moments[0].float())

@@ -71,7 +71,8 @@ def made(pipeline, clip):
     latents, video = call(output_type="latent"), torch.from_numpy(call(output_type="np"))
     kept = ids.index(1) + 1
     return {"token_ids": torch.tensor(ids, dtype=torch.int32), "embeddings": embeddings[0, :kept].contiguous(),
-            "latents": frames_first(latents), "frames": video[KEPT_FRAMES].mul(255).round().to(torch.float16).contiguous()}
+            "latents": frames_first(latents),
+            "frames": video[KEPT_FRAMES].mul(255).round().to(torch.float16).contiguous()}
 
 
 def main():

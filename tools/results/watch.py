@@ -66,8 +66,9 @@ def _show_new(folder, viewer, seen, told, job):
         if not viewer.add(number, path):
             damaged = True
             continue
+        now = _status(folder)
         tell(f"reelmesh-view: clip {number}, {len(seen)} of {total}: "
-             f"{viewer.to / path.stem}.png{at_work(_status(folder))}")
+             f"{viewer.to / path.stem}.png{at_work(now)}{memory(now)}")
     if new:
         viewer.write_sheet()
     return damaged
@@ -84,6 +85,21 @@ def at_work(told):
         return ""
     more = f" and {len(parts) - 4} more" if len(parts) > 4 else ""
     return f"; at work: {', '.join(parts[:4])}{more}" if parts else ""
+
+
+def memory(told):
+    """The memory of the rank that has least of its limit left, as text."""
+    def shown(rank, key):
+        return f"{rank['memory'][key] / 2**30:.1f}"
+    try:
+        ranks = [rank for rank in told.get("ranks", []) if rank.get("memory")]
+        if not ranks:
+            return ""
+        full = max(ranks, key=lambda rank: rank["memory"]["used"] / max(1, rank["memory"]["limit"]))
+        return (f"; memory: rank {int(full['rank'])} uses {shown(full, 'used')} of "
+                f"{shown(full, 'limit')} GiB, others {shown(full, 'others')} GiB")
+    except (KeyError, TypeError, ValueError, AttributeError):
+        return ""
 
 
 def _locked(path):

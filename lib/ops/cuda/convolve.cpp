@@ -346,8 +346,13 @@ bool use_convolution(Device device, const ConvolutionShape& shape, bool tf32,
   return cuda::device_instance<Convolutions>(device).use(Key(shape, tf32), choice);
 }
 
-void check_convolution_plan(const dnn::Target& target, const ConvolutionShape& shape) {
-  Key(shape, false).plans(target, 1);
+std::vector<std::int64_t> convolution_engines(const dnn::Target& target,
+                                              const ConvolutionShape& shape, std::size_t most) {
+  std::vector<std::int64_t> engines;
+  for (const Plan& plan : Key(shape, false).plans(target, most)) {
+    engines.push_back(plan.choice.engine);
+  }
+  return engines;
 }
 
 }  // namespace reelmesh::gpu

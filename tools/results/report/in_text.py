@@ -88,6 +88,7 @@ def _head(numbers):
              f"  model   {job['model']}", f"  reelmesh {job['version']}"]
     if job["status"] == "simulated":
         lines.append(f"  {SIMULATED}")
+    lines += [f"  Memory was short: {line}." for line in job["planned_again"]]
     if numbers["trace"] and not numbers["trace"]["complete"]:
         lines.append("  The trace has what was written before the job ended.")
     return "\n".join(lines) + _now(job["now"])

@@ -31,6 +31,7 @@ def _job(job, trace, extent):
     return {"folder": str(job.folder.resolve()), "status": job.status,
             "start": found.get("start", ""), "end": found.get("end", ""),
             "wall_seconds": _wall(found, job, extent), "prediction": _prediction(found),
+            "planned_again": [text(line) for line in np.atleast_1d(found.get("planned_again", []))],
             "version": found.get("version", ""),
             "model": job.index.provenance.get("model_path") or job.options.get("model.path", ""),
             "ranks": len(trace.ranks) if trace else len(hosts),

@@ -126,6 +126,7 @@ def _notes(numbers):
     elif bad := not_complete(clips):
         notes.append(f'Clips that are not complete: {", ".join(bad)}. <a href="#clips">Reasons '
                      "are below.</a>")
+    notes += [f"Memory was short: {text(line)}." for line in job["planned_again"]]
     if trace and not trace["complete"]:
         notes.append("The trace is not complete: it has what was written before the job ended.")
     notes += [text(problem) for problem in numbers["problems"][:20]]

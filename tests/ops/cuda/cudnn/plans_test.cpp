@@ -4,9 +4,11 @@
 #include <dlfcn.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <sstream>
 
 #include "models/autoencoder/decoder.hpp"
 #include "models/autoencoder/encoder.hpp"
@@ -120,7 +122,7 @@ TEST_F(CudnnPlans, ThereIsOneForEachConvolution) {
           const Shape x{items, f + kt - 1, window.reach(Convolution::tile_rows),
                         window.reach(Convolution::tile_columns), in};
           EXPECT_NO_THROW(
-              check_convolution_plan(target, {dtype, x, {out, kt, kernel, kernel, in}, stride}))
+              convolution_engines(target, {dtype, x, {out, kt, kernel, kernel, in}, stride}, 1))
               << to_string(weight) << " with stride " << stride << " of " << f << " frames in "
               << name_of(dtype) << " on " << gpu.name;
         }
@@ -129,16 +131,59 @@ TEST_F(CudnnPlans, ThereIsOneForEachConvolution) {
   }
 }
 
+// cuDNN's engine 62 has kernels for Hopper (their settings have clusters), and is not proposed for
+// an A100; 22, 23 and 45 have the A100's. Which one a call uses is measured (measure_convolution),
+// so the Hopper engine must be among the proposals that are.
+TEST_F(CudnnPlans, HoppersEngineIsProposedForEachConvolution) {
+  constexpr std::int64_t hoppers = 62, items = 16, frames = 8;
+  constexpr std::size_t measured = 16;
+  // cuDNN 9.19 prefers the A100's where few channels result (tiles of Hopper's have 64 at least),
+  // and, though these are 40 % of the decoder's operations, for 128 channels and three frames.
+  const std::set<Convolved> known{{{1, 4, 1, 1, 1}},     {{3, 64, 3, 3}},      {{3, 128, 3, 3, 3}},
+                                  {{4, 4, 1, 1}},        {{4, 4, 1, 1, 1}},    {{4, 128, 3, 3, 3}},
+                                  {{8, 8, 1, 1}},        {{8, 8, 1, 1, 1}},    {{8, 64, 3, 3}},
+                                  {{8, 512, 1, 1, 1}},   {{128, 3, 3, 3, 3}},  {{128, 4, 3, 3, 3}},
+                                  {{128, 128, 3, 3, 3}}, {{128, 256, 3, 3, 3}}};
+  std::set<Convolved> others_first;
+  const auto padded = [](std::int64_t channels) { return (channels + 7) / 8 * 8; };
+  for (const Gpu& gpu : gpus()) {
+    if (gpu.capability != 80 && gpu.capability != 90) continue;
+    const dnn::Target target(gpu.description());
+    for (const Convolved& convolved : convolutions()) {
+      const auto& [weight, stride] = convolved;
+      const std::int64_t kt = weight.size() == 5 ? weight[2] : 1, kernel = weight.back();
+      const ops::Window window{.kernel = kernel, .stride = stride};
+      const std::int64_t in = padded(weight[1]);
+      const Shape x{items, frames + kt - 1, window.reach(Convolution::tile_rows),
+                    window.reach(Convolution::tile_columns), in};
+      const ConvolutionShape shape{
+          DType::bfloat16, x, {padded(weight[0]), kt, kernel, kernel, in}, stride};
+      const std::vector<std::int64_t> engines = convolution_engines(target, shape, measured);
+      const bool proposed = std::ranges::count(engines, hoppers) > 0;
+      EXPECT_EQ(proposed, gpu.capability == 90)
+          << to_string(weight) << " with stride " << stride << " on " << gpu.name;
+      if (gpu.capability == 90 && engines.front() != hoppers) others_first.insert(convolved);
+    }
+  }
+  for (const Convolved& each : others_first) {
+    fmt::print("H100: {} first has an engine of the A100\n", to_string(each.weight));
+  }
+  EXPECT_EQ(others_first, known);
+}
+
 TEST_F(CudnnPlans, ThereIsOneForEachAttention) {
   struct Row {  // of a whole call; ranks have shares of heads and queries
     const char* model;
     std::int64_t sequences, heads, channels, tokens;
   };
-  if (::dlopen("libcuda.so.1", RTLD_NOW) == nullptr) {
+  void* const driver = ::dlopen("libcuda.so.1", RTLD_NOW);
+  if (driver == nullptr) {
     GTEST_SKIP() << "cuDNN compiles kernels for attention, and loads them into a driver or the "
                     "stand-in of ctest: "
                  << ::dlerror();
   }
+  // Of the stand-in: names of kernels since the last call.
+  const auto names = reinterpret_cast<const char* (*)()>(::dlsym(driver, "reelmesh_kernel_names"));
   std::vector<Row> rows{{"CogVideoX-2b, 49 frames of 480 x 720", 1, 30, 64, 17776},
                         {"CogVideoX-5b, 49 frames of 480 x 720", 1, 48, 64, 17776},
                         {"CogVideoX1.5-5B, 81 frames of 768 x 1360", 1, 48, 64, 45106},
@@ -147,6 +192,7 @@ TEST_F(CudnnPlans, ThereIsOneForEachAttention) {
   if (!test::tests_are_long()) rows = {rows[1]};
   for (const Gpu& gpu : gpus()) {
     if (gpu.capability < 80) continue;  // own kernels
+    if (names != nullptr) names();
     const dnn::Target target(gpu.description());
     for (const DType dtype : {DType::bfloat16, DType::float16}) {
       for (const auto& [model, sequences, heads, channels, tokens] : rows) {
@@ -175,6 +221,15 @@ TEST_F(CudnnPlans, ThereIsOneForEachAttention) {
         }
       }
     }
+    if (names == nullptr) continue;
+    std::istringstream kernels(names());
+    std::set<std::string> found;
+    for (std::string name; std::getline(kernels, name);) found.insert(name);
+    for (const std::string& name : found) fmt::print("{}: {}\n", gpu.name, name);
+    if (gpu.capability != 90) continue;
+    // No list of exceptions: all attention with 64 and 72 channels has Hopper's.
+    EXPECT_FALSE(found.empty());
+    for (const std::string& name : found) EXPECT_NE(name.find("sm90"), name.npos) << name;
   }
 }
 
