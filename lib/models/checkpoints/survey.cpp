@@ -49,7 +49,7 @@ std::vector<std::string> within_blocks(const std::vector<std::string>& unread,
                                        const ExpectedShapes& expected) {
   std::set<std::string_view> lists;
   for (const auto& [name, shape] : expected) lists.insert(list_of_blocks(name));
-  lists.erase({});
+  lists.erase(std::string_view());
   std::vector<std::string> found;
   std::ranges::copy_if(unread, std::back_inserter(found), [&](const std::string& name) {
     return lists.contains(list_of_blocks(name));
