@@ -326,7 +326,6 @@ Status inspect_command(int argc, const char* const* argv) {
   print_index(model, verdict);
   const PartSurvey transformer =
       survey(ModelPart::transformer, model / part_folder(ModelPart::transformer));
-  const bool from_image = transformer.status == Status::ok && takes_image(*transformer.config);
   print_part(transformer, verdict);
   for (const LoraFile& lora : options.loras) {
     attempt(verdict, [&] {
@@ -337,10 +336,10 @@ Status inspect_command(int argc, const char* const* argv) {
       line("fits the transformer");
     });
   }
-  const PartSurvey vae = survey(ModelPart::vae, model / part_folder(ModelPart::vae), from_image);
+  const auto part = [&](ModelPart of) { return survey(of, model / part_folder(of), &transformer); };
+  const PartSurvey vae = part(ModelPart::vae);
   print_part(vae, verdict);
-  print_part(survey(ModelPart::text_encoder, model / part_folder(ModelPart::text_encoder)),
-             verdict);
+  print_part(part(ModelPart::text_encoder), verdict);
   attempt(verdict, [&] { print_tokenizer(paths); });
   attempt(verdict, [&] { print_scheduler(paths); });
   if (verdict.status == Status::ok) {

@@ -23,8 +23,8 @@ struct StepCache {
     every      ///< each N-th step in a part of the steps, and all steps before and after it
   };
   Rule rule = Rule::none;
-  double threshold = 0;       ///< teacache: ≥ 0
   int every = 1;              ///< N
+  double threshold = 0;       ///< teacache: ≥ 0
   double from = 0, to = 100;  ///< of every: per cent of the steps
   friend auto operator<=>(const StepCache&, const StepCache&) = default;
 
@@ -45,7 +45,14 @@ class CacheCoefficients {
  public:
   using Values = std::array<double, 5>;
   explicit CacheCoefficients(const Values& values = {})
-      : values_(std::make_shared<const Values>(values)) {}
+      : values_(std::make_unique<const Values>(values)) {}
+  CacheCoefficients(const CacheCoefficients& other) : CacheCoefficients(other.values()) {}
+  CacheCoefficients(CacheCoefficients&&) = default;
+  CacheCoefficients& operator=(const CacheCoefficients& other) {
+    return *this = CacheCoefficients(other.values());
+  }
+  CacheCoefficients& operator=(CacheCoefficients&&) = default;
+  ~CacheCoefficients() = default;
   const Values& values() const { return *values_; }
   friend auto operator<=>(const CacheCoefficients& a, const CacheCoefficients& b) {
     return a.values() <=> b.values();
@@ -62,7 +69,7 @@ class CacheCoefficients {
   double operator()(double x) const;
 
  private:
-  std::shared_ptr<const Values> values_;
+  std::unique_ptr<const Values> values_;
 };
 
 /// TeaCache's rule: the polynomials of the distances are added up from the last computed step on,

@@ -21,9 +21,12 @@ namespace {
 
 using Tensors = ExpectedShapes (*)(const Config&);
 
+enum class Pipeline { cogvideox, open_sora, wan };
+
 struct Kind {
   ModelPart part;
   const char* class_name;
+  std::vector<Pipeline> of;
   Tensors all, needed;
 };
 
@@ -64,18 +67,19 @@ const std::vector<Kind>& kinds() {
     const T5Config config = T5Config::read(c);
     return tensors_of<T5Layers>(config, T5Part::whole(config));
   };
+  using P = Pipeline;
   static const std::vector<Kind> all{
-      {ModelPart::transformer, "CogVideoXTransformer3DModel", cogvideox, cogvideox},
-      {ModelPart::transformer, "STDiT", stdit, stdit},
-      {ModelPart::transformer, "STDiT3", stdit, stdit},
-      {ModelPart::transformer, "WanTransformer3DModel", wan, wan},
-      {ModelPart::vae, "AutoencoderKLCogVideoX", cogvideox_vae, cogvideox_decoder},
-      {ModelPart::vae, "AutoencoderKL", opensora_vae, opensora_decoder},
-      {ModelPart::vae, "OpenSoraVAE_V1_2", opensora_vae, opensora_decoder},
-      {ModelPart::vae, "VideoAutoencoderPipeline", opensora_vae, opensora_decoder},
-      {ModelPart::vae, "AutoencoderKLWan", wan_vae, wan_decoder},
-      {ModelPart::text_encoder, "T5EncoderModel", t5, t5},
-      {ModelPart::text_encoder, "UMT5EncoderModel", t5, t5}};
+      {ModelPart::transformer, "CogVideoXTransformer3DModel", {P::cogvideox}, cogvideox, cogvideox},
+      {ModelPart::transformer, "STDiT", {P::open_sora}, stdit, stdit},
+      {ModelPart::transformer, "STDiT3", {P::open_sora}, stdit, stdit},
+      {ModelPart::transformer, "WanTransformer3DModel", {P::wan}, wan, wan},
+      {ModelPart::vae, "AutoencoderKLCogVideoX", {P::cogvideox}, cogvideox_vae, cogvideox_decoder},
+      {ModelPart::vae, "AutoencoderKL", {P::open_sora}, opensora_vae, opensora_decoder},
+      {ModelPart::vae, "OpenSoraVAE_V1_2", {P::open_sora}, opensora_vae, opensora_decoder},
+      {ModelPart::vae, "VideoAutoencoderPipeline", {P::open_sora}, opensora_vae, opensora_decoder},
+      {ModelPart::vae, "AutoencoderKLWan", {P::wan}, wan_vae, wan_decoder},
+      {ModelPart::text_encoder, "T5EncoderModel", {P::cogvideox, P::open_sora}, t5, t5},
+      {ModelPart::text_encoder, "UMT5EncoderModel", {P::wan}, t5, t5}};
   return all;
 }
 
@@ -101,6 +105,19 @@ const char* part_folder(ModelPart part) {
 
 std::string model_class(ModelPart part, const Config& config) {
   return model_kind(part, config).class_name;
+}
+
+void check_belongs_to(const Config& transformer, ModelPart part, const Config& config) {
+  const Kind& found = model_kind(part, config);
+  const std::vector<Pipeline>& of = model_kind(ModelPart::transformer, transformer).of;
+  std::vector<std::string> expected;
+  for (const Kind& kind : kinds()) {
+    if (kind.part != part || std::ranges::find_first_of(kind.of, of) == kind.of.end()) continue;
+    if (&kind == &found) return;
+    expected.emplace_back(kind.class_name);
+  }
+  fail(Status::data, "{}: the class is {}, expected {}", config.file().string(), found.class_name,
+       fmt::join(expected, " or "));
 }
 
 void check_classes(const ModelPaths& paths) {

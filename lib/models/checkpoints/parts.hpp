@@ -17,6 +17,9 @@ const char* part_folder(ModelPart part);  ///< e.g. "text_encoder", as in model_
 /// Error(data) for an unknown class.
 std::string model_class(ModelPart part, const Config& config);
 
+/// Error(data) if no model has both this transformer and the part.
+void check_belongs_to(const Config& transformer, ModelPart part, const Config& config);
+
 /// Error(data) if a part's config.json names another class than model_index.json, which decides in
 /// diffusers, or if that names a tokenizer that is not T5's.
 void check_classes(const ModelPaths& paths);

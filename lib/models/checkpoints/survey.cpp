@@ -107,7 +107,8 @@ Status PartSurvey::verdict() const {
   return whole ? Status::ok : Status::data;
 }
 
-PartSurvey survey(ModelPart part, const std::filesystem::path& folder, bool from_image) {
+PartSurvey survey(ModelPart part, const std::filesystem::path& folder,
+                  const PartSurvey* transformer) {
   PartSurvey out;
   out.part = part;
   out.folder = folder;
@@ -117,9 +118,11 @@ PartSurvey survey(ModelPart part, const std::filesystem::path& folder, bool from
             "{}: no such folder", folder.string());
     out.config = Config::read(folder / "config.json");
     out.class_name = model_class(part, *out.config);
+    const bool is_known = transformer != nullptr && transformer->status == Status::ok;
+    if (is_known) check_belongs_to(*transformer->config, part, *out.config);
     const Checkpoint checkpoint = Checkpoint::open(folder, weights_stem(part));
     count(out, checkpoint.tensors());
-    compare(out, checkpoint, from_image);
+    compare(out, checkpoint, is_known && takes_image(*transformer->config));
   } catch (const Error& error) {
     out.status = error.status();
     out.problem = error.what();

@@ -44,9 +44,11 @@ struct PartSurvey {
   Status verdict() const;
 };
 
-/// Problems with the folder are recorded in the result, not thrown. from_image: clips begin from an
-/// image, so that all tensors of the VAE are needed.
-PartSurvey survey(ModelPart part, const std::filesystem::path& folder, bool from_image = false);
+/// Problems with the folder are recorded in the result, not thrown. transformer: of the model that
+/// the part belongs to; null if unknown. If its clips begin from an image, all tensors of the VAE
+/// are needed.
+PartSurvey survey(ModelPart part, const std::filesystem::path& folder,
+                  const PartSurvey* transformer = nullptr);
 
 /// What of the folders of the parts has no effect, for warnings: tensors that nothing reads, by
 /// groups, and keys of config.json that ask for something that is not done. Error(data) for unread
