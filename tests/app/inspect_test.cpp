@@ -221,7 +221,7 @@ TEST_F(Inspect, PartsThatDoNotFitAre65) {
   EXPECT_EQ(scheduler.status, 65);
   EXPECT_THAT(scheduler.text, HasSubstr("prediction_type"));
   change_json("model/scheduler/scheduler_config.json", "prediction_type", "v_prediction");
-  change_json("model/model_index.json", "_class_name", "WanPipeline");
+  change_json("model/model_index.json", "_class_name", "HunyuanVideoPipeline");
   EXPECT_EQ(inspect().status, 65);
   change_json("model/model_index.json", "_class_name", "CogVideoXPipeline");
   EXPECT_EQ(inspect().status, 0);

@@ -414,9 +414,10 @@ CONFIGS = [
         "{DIR}/model/transformer/config.json: 'num_layers' is 1.8446744073709552e+19, expected"),
     row("a size beyond the limits", config("transformer", "sample_height", 100000), DATA_ERROR,
         "'sample_height' is 100000, expected an integer from 1 to 2048"),
-    row("an unknown pipeline", config("index", "_class_name", "WanPipeline"), DATA_ERROR,
-        "{DIR}/model/model_index.json: found pipeline WanPipeline, expected CogVideoXImageToVideoPipeline or "
-        "CogVideoXPipeline or CogVideoXVideoToVideoPipeline or OpenSoraPipeline"),
+    row("an unknown pipeline", config("index", "_class_name", "HunyuanVideoPipeline"), DATA_ERROR,
+        "{DIR}/model/model_index.json: found pipeline HunyuanVideoPipeline, expected "
+        "CogVideoXImageToVideoPipeline or CogVideoXPipeline or CogVideoXVideoToVideoPipeline or "
+        "OpenSoraPipeline or WanPipeline"),
     row("no pipeline", config("index", "_class_name", REMOVED), DATA_ERROR,
         "{DIR}/model/model_index.json: no '_class_name'"),
     row("a transformer of another class",
