@@ -262,7 +262,8 @@ def read_safetensors(path):
     """Name -> array. Bfloat16, which numpy lacks, becomes float32."""
     header, data = read_header(path)
     header.pop("__metadata__", None)
-    types = {"F32": numpy.float32, "F16": numpy.float16, "I64": numpy.int64, "BF16": numpy.uint16}
+    types = {"F32": numpy.float32, "F16": numpy.float16, "BF16": numpy.uint16,
+             "I64": numpy.int64, "I32": numpy.int32, "U8": numpy.uint8}
     arrays = {}
     for name, entry in header.items():
         begin, end = entry["data_offsets"]
