@@ -140,8 +140,8 @@ void measure_convolution(Device device, const ConvolutionShape& shape, bool tf32
   std::int64_t& used = engine_of({shape, tf32});
   if (fastest_engine() < 0) return;
   const auto& [dtype, source, weight, stride] = shape;
-  const Tensor x = numbers_to_measure(device, dtype, source);
-  const Tensor w = numbers_to_measure(device, dtype, weight);
+  const Tensor x = cancelling_numbers(device, dtype, source, 1);
+  const Tensor w = cancelling_numbers(device, dtype, weight, -1);
   Tensor y =
       Tensor::empty({source[0], source[1] - weight[1] + 1, (source[2] - weight[2]) / stride + 1,
                      (source[3] - weight[3]) / stride + 1, weight[0]},

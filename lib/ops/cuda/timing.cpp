@@ -58,15 +58,23 @@ FastestCall fastest_call(Device device, const std::vector<std::function<void()>>
   return {tried[at], times[at], times.front()};
 }
 
-Tensor numbers_to_measure(Device device, DType dtype, const Shape& shape) {
-  constexpr std::int64_t period = 1'000'003;  // prime: rows, tiles and channels differ
-  const std::int64_t count = numel(shape), first = std::min(count, period);
-  Tensor numbers = Tensor::empty({first}, DType::float32);
+namespace {
+
+constexpr std::int64_t period = 1'000'003;  // prime: rows, tiles and channels differ
+
+Tensor random_numbers(std::int64_t count) {
+  Tensor numbers = Tensor::empty({count}, DType::float32);
   std::uint32_t state = 1;
   for (float& number : numbers.span<float>()) {
     state = state * 1664525 + 1013904223;
     number = static_cast<float>(static_cast<std::int32_t>(state)) * 0x1p-31F;
   }
+  return numbers;
+}
+
+// Dense, on the device: `numbers` again and again.
+Tensor repeated(const Tensor& numbers, Device device, DType dtype, const Shape& shape) {
+  const std::int64_t count = numel(shape), first = numbers.numel();
   Tensor all = Tensor::empty({count}, dtype, device);
   if (count == 0) return all.reshape(shape);
   all.rows(0, first).copy_from(numbers.to(dtype).on(device));
@@ -75,6 +83,26 @@ Tensor numbers_to_measure(Device device, DType dtype, const Shape& shape) {
     all.rows(done, more).copy_from(all.rows(0, more));
   }
   return all.reshape(shape);
+}
+
+}  // namespace
+
+Tensor numbers_to_measure(Device device, DType dtype, const Shape& shape) {
+  return repeated(random_numbers(std::min(numel(shape), period)), device, dtype, shape);
+}
+
+Tensor cancelling_numbers(Device device, DType dtype, const Shape& shape, int sign) {
+  const std::int64_t channels = shape.back(), half = channels / 2;
+  if (channels % 2 != 0 || numel(shape) == 0) return numbers_to_measure(device, dtype, shape);
+  const std::int64_t rows =
+      std::min(numel(shape) / channels, std::max(period / channels, std::int64_t{1}));
+  Tensor numbers = random_numbers(rows * channels);
+  const std::span<float> values = numbers.span<float>();
+  for (std::int64_t row = 0; row < rows; ++row) {
+    float* const first = values.data() + row * channels;
+    for (std::int64_t i = 0; i < half; ++i) first[half + i] = static_cast<float>(sign) * first[i];
+  }
+  return repeated(numbers, device, dtype, shape);
 }
 
 }  // namespace reelmesh::gpu

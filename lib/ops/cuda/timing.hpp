@@ -34,6 +34,11 @@ FastestCall fastest_call(Device device, const std::vector<std::function<void()>>
 /// repetitions of them.
 Tensor numbers_to_measure(Device device, DType dtype, const Shape& shape);
 
+/// The same with an even last axis, whose second half is the first one times `sign`, 1 or -1; with
+/// an odd one as above. Products of a tensor of each sign, summed over this axis, are 0 but for the
+/// roundings of the sum, so that any other order of it has other bits, also of 16-bit results.
+Tensor cancelling_numbers(Device device, DType dtype, const Shape& shape, int sign);
+
 /// An engine of cuDNN with its settings, measured.
 struct EngineTiming {
   std::string engine;  ///< "engine 8, settings 3=1 5=64"

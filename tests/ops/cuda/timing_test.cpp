@@ -64,5 +64,19 @@ TEST_F(FastestCall, IsMeasuredWithTheSameNumbersEverywhere) {
   EXPECT_LT(*std::ranges::min_element(all), -0.99F);
 }
 
+TEST_F(FastestCall, IsMeasuredWithSumsOfWhichOnlyRoundingsRemain) {
+  for (const int sign : {1, -1}) {
+    const Tensor numbers =
+        back(gpu::cancelling_numbers(test_device(), DType::float32, {300'001, 6}, sign));
+    const std::span<const float> all = numbers.span<float>();
+    for (std::size_t i = 0; i < all.size(); i += 6) {
+      for (std::size_t c = 0; c < 3; ++c) {
+        ASSERT_EQ(all[i + 3 + c], static_cast<float>(sign) * all[i + c]) << i;
+      }
+    }
+    EXPECT_NE(all[0], all[6]);
+  }
+}
+
 }  // namespace
 }  // namespace reelmesh::test
