@@ -26,11 +26,13 @@ SOURCE = TOOLS.parent
 OTHER_MEANINGS = {
     "lib/ops/cuda/norm.cu": {"norm"},  # a kernel
     "lib/job/families/opensora.cpp": {"guidance"},  # a setting
+    "lib/job/families/wan.cpp": {"guidance"},
     "lib/forecast/comparison.cpp": {"decode", "weights"},  # columns, and options
     "lib/forecast/correction.cpp": {"decode"},  # ranks in the description of a plan
     "lib/forecast/describe.cpp": {"decode", "encode"},  # roles and memory in the description of a plan
     "lib/job/inputs.cpp": {"hash"},  # a fact that is remembered
     "lib/job/machine_file.cpp": {"load", "write"},  # keys of machine files
+    "lib/models/wan/layers.cpp": {"norm"},  # of tensors
     "lib/pipeline/tuning.cpp": {"weights"},  # of a layout, in job.h5
     "lib/plan/describe.cpp": {"decode", "weights"},
     "lib/plan/plan_text.cpp": {"decode", "encode", "weights"},
