@@ -114,13 +114,13 @@ class Run(unittest.TestCase):
 
     def test_order_archive_and_kept_models(self):
         has_trace = self.trace()
-        groups = "versions,demo,compare,ops,bench,decode,weights,profile"
+        groups = "versions,demo,heads,compare,ops,bench,decode,weights,profile"
         status, summary, calls = self.run_parts(groups)
         if importlib.util.find_spec("torch") is None:  # which would not find a GPU
             self.assertEqual(status, 0, summary)
         parts = re.findall(r"^- \*\*(\w+)\*\* passed", summary, re.M)
-        wanted = ["versions", "demo", "demo_on_2_ranks", "compare_14_layers", "operations",
-                  "compare_42_layers", "bench_5b", "bench_products", "bench_attention", "decode",
+        wanted = ["versions", "demo", "demo_on_2_ranks", "bench_attention", "compare_14_layers",
+                  "operations", "compare_42_layers", "bench_5b", "bench_products", "decode",
                   "compare_weights_host"]
         self.assertEqual([part for part in parts if part in wanted], wanted, summary)
         self.assertIn("- **profile** left out", summary)
@@ -136,10 +136,10 @@ class Run(unittest.TestCase):
             names = archive.getnames()
         for name in ["gpu.csv", "making_models.log", *(f"{part}.log" for part in wanted)]:
             self.assertIn(f"./{name}", names)
-        # Models: 14 layers first, without waiting for a disk; and once only.
+        # Models: few layers first, without waiting for a disk; and once only.
         made = [line.split() for line in calls.splitlines() if " make-model " in line]
         self.assertEqual([line[3].rpartition("/")[2] for line in made][:3],
-                         ["5b-14", "5b-i2v", "5b"])
+                         ["5b-2", "5b-14", "5b-i2v"])
         self.assertTrue(all("--no-sync" in line for line in made))
         status, _, calls = self.run_parts("ops")
         self.assertEqual(status, 0)
