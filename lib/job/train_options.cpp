@@ -20,13 +20,12 @@ using Where = const std::string&;
 using Setter = decltype(Option::set);
 
 constexpr std::array<Text, 3> schedules{"constant", "linear", "cosine"};  // as enum RateSchedule
-constexpr std::array<Text, 2> optimizers{"adamw", "sgd"};                 // as enum OptimizerKind
 constexpr std::array<Text, 2> posteriors{"sample", "mode"};
 /// Linear layers of a block that a LoRA may change.
 constexpr std::array<Text, 6> targets{"to_q",     "to_k",          "to_v",
                                       "to_out.0", "ff.net.0.proj", "ff.net.2"};
 constexpr std::int64_t max_steps = 100'000'000;
-constexpr double max_beta = 0.999999;
+constexpr double max_decay = 0.999999;
 
 TrainSettings& train_of(Draft& draft) {
   expect(draft.job.train.has_value(), "an option of training is set for a job that makes clips");
@@ -45,6 +44,10 @@ auto& setting(Settings& settings, T DataSettings::*member) {
 template <class Settings, class T>
 auto& setting(Settings& settings, T LoraSettings::*member) {
   return settings.lora.*member;
+}
+template <class Settings, class T>
+auto& setting(Settings& settings, T ops::OptimizerSettings::*member) {
+  return settings.optimizer_settings.*member;
 }
 
 std::string text_of(bool yes) { return yes ? "yes" : "no"; }
@@ -73,10 +76,10 @@ template <auto member>
 std::string value_of(const Job& job, const Computation&) {
   return text_of(setting(*job.train, member));
 }
-// The same of a setting that only AdamW has.
+// The same of a setting of optimizers: "" if the chosen one does not read it.
 template <auto member>
-std::string value_for_adamw(const Job& job, const Computation& by) {
-  return job.train->optimizer == OptimizerKind::adamw ? value_of<member>(job, by) : "";
+std::string value_for_optimizer(const Job& job, const Computation& by) {
+  return job.train->optimizer->uses(member) ? value_of<member>(job, by) : "";
 }
 
 // The same of a setting that only a LoRA has.
@@ -96,6 +99,10 @@ void set_switch(Draft& draft, Text text, Where option) {
 template <auto member>
 void set_probability(Draft& draft, Text text, Where option) {
   setting(train_of(draft), member) = parse_number(text, option, 0, 1);
+}
+template <auto member>
+void set_decay(Draft& draft, Text text, Where option) {
+  setting(train_of(draft), member) = parse_number(text, option, 0, max_decay);
 }
 template <auto member, PathUse use>
 void set_path(Draft& draft, Text text, Where option) {
@@ -128,6 +135,12 @@ Option clip_option(const char* name, const std::string& help) {
   option.effect = Effect::no_bits;
   option.in_effect = nullptr;
   return option;
+}
+
+void set_optimizer(Draft& draft, Text text, Where option) {
+  std::vector<Text> names;
+  for (const ops::Optimizer& one : ops::optimizers()) names.push_back(one.name);
+  train_of(draft).optimizer = &ops::optimizer_named(names[parse_choice(text, option, names)]);
 }
 
 void set_clip(Draft& draft, Text text, Where option) {
@@ -246,6 +259,7 @@ std::vector<Option> data_options() {
 
 std::vector<Option> train_options() {
   using T = TrainSettings;
+  using O = ops::OptimizerSettings;
   return {
       changes_bits<&T::method>(
           "train.method", "NAME",
@@ -290,40 +304,38 @@ std::vector<Option> train_options() {
                                "steps in which the learning rate rises linearly, 0 to 100000000",
                                "0", set_integer<&T::warmup, 0, max_steps>),
       changes_bits<&T::optimizer>(
-          "train.optimizer", "NAME", "adamw or sgd (without momentum)", "adamw",
-          [](Draft& d, Text text, Where option) {
-            train_of(d).optimizer =
-                static_cast<OptimizerKind>(parse_choice(text, option, optimizers));
-          },
+          "train.optimizer", "NAME",
+          "adamw; lion, which keeps one moment and suits a learning rate of a third to a tenth; or "
+          "sgd",
+          "adamw", set_optimizer,
           [](const Job& job, const Computation&) {
-            return std::string(optimizers.at(static_cast<std::size_t>(job.train->optimizer)));
+            return std::string(job.train->optimizer->name);
           }),
-      changes_bits<&T::beta1>(
-          "train.beta1", "N", "AdamW: decay of the mean of gradients, 0 to 0.999999", "0.9",
+      changes_bits<&O::beta1>(
+          "train.beta1", "N",
+          "decay of the mean of gradients, 0 to 0.999999; Lion: in the direction "
+          "of a step",
+          "0.9", set_decay<&O::beta1>, value_for_optimizer<&O::beta1>),
+      changes_bits<&O::beta2>("train.beta2", "N",
+                              "decay of the mean of squared gradients, 0 to 0.999999; Lion: of the "
+                              "mean of gradients",
+                              "0.95", set_decay<&O::beta2>, value_for_optimizer<&O::beta2>),
+      changes_bits<&O::weight_decay>(
+          "train.weight-decay", "N", "AdamW, Lion: times the learning rate, 0 to 100", "1e-4",
           [](Draft& d, Text text, Where option) {
-            train_of(d).beta1 = parse_number(text, option, 0, max_beta);
+            setting(train_of(d), &O::weight_decay) = parse_number(text, option, 0, 100);
           },
-          value_for_adamw<&T::beta1>),
-      changes_bits<&T::beta2>(
-          "train.beta2", "N", "AdamW: decay of the mean of squared gradients, 0 to 0.999999",
-          "0.95",
-          [](Draft& d, Text text, Where option) {
-            train_of(d).beta2 = parse_number(text, option, 0, max_beta);
-          },
-          value_for_adamw<&T::beta2>),
-      changes_bits<&T::weight_decay>(
-          "train.weight-decay", "N", "AdamW: times the learning rate, 0 to 100", "1e-4",
-          [](Draft& d, Text text, Where option) {
-            train_of(d).weight_decay = parse_number(text, option, 0, 100);
-          },
-          value_for_adamw<&T::weight_decay>),
-      changes_bits<&T::epsilon>(
+          value_for_optimizer<&O::weight_decay>),
+      changes_bits<&O::epsilon>(
           "train.epsilon", "N", "AdamW: is added to the root of the mean square, 1e-30 to 1",
           "1e-8",
           [](Draft& d, Text text, Where option) {
-            train_of(d).epsilon = parse_number(text, option, 1e-30, 1);
+            setting(train_of(d), &O::epsilon) = parse_number(text, option, 1e-30, 1);
           },
-          value_for_adamw<&T::epsilon>),
+          value_for_optimizer<&O::epsilon>),
+      changes_bits<&O::momentum>("train.momentum", "N",
+                                 "SGD: decay of the sum of gradients, 0 to 0.999999", "0",
+                                 set_decay<&O::momentum>, value_for_optimizer<&O::momentum>),
       changes_bits<&T::clip>("train.clip", "N|none",
                              "largest norm of the gradient of all parameters, 1e-6 to 1e6; longer "
                              "ones are scaled down to it",
@@ -340,7 +352,7 @@ std::vector<Option> train_options() {
           [](Draft& d, Text text, Where option) {
             std::optional<double>& ema = train_of(d).ema;
             ema.reset();
-            if (text != "off") ema = parse_number(text, option, 0, max_beta);
+            if (text != "off") ema = parse_number(text, option, 0, max_decay);
           }),
       changes_bits<&T::caption_dropout>(
           "train.caption-dropout", "N",

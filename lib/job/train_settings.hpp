@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "ops/optimizer.hpp"
 #include "sampler/video_size.hpp"
 #include "weights/lora_patterns.hpp"
 
@@ -30,7 +31,6 @@ struct DataSettings {
 };
 
 enum class RateSchedule { constant, linear, cosine };  ///< of the learning rate, after the warm-up
-enum class OptimizerKind { adamw, sgd };
 enum class TrainMethod { lora, full };  ///< a LoRA, or all parameters of the transformer
 inline constexpr std::array<std::string_view, 2> train_methods{"lora", "full"};
 constexpr std::string_view name_of(TrainMethod method) {
@@ -61,8 +61,8 @@ struct TrainSettings {
   double learning_rate = 1e-4;
   RateSchedule schedule = RateSchedule::constant;
   std::int64_t warmup = 0;  ///< steps in which the rate rises linearly
-  OptimizerKind optimizer = OptimizerKind::adamw;
-  double beta1 = 0.9, beta2 = 0.95, weight_decay = 1e-4, epsilon = 1e-8;
+  const ops::Optimizer* optimizer = &ops::optimizer_named("adamw");
+  ops::OptimizerSettings optimizer_settings;
   std::optional<double> clip = 1.0;  ///< largest global norm of the gradient; unset: no limit
   /// What is written is a running mean of what is trained: mean += (1 − ema)·(value − mean).
   std::optional<double> ema;

@@ -98,9 +98,10 @@ Parameters::Parameters(const comm::Group& group, const comm::Group& peers, const
   borders_ = borders(group.rank());
   values_ = Tensor::zeros({size}, DType::float32, host);
   gradients_ = Tensor::zeros({own_size()}, DType::float32, host);
-  const std::int64_t moments = moments_of(settings.optimizer) > 0 ? own_size() : 0;
-  first_ = Tensor::zeros({moments}, DType::float32, host);
-  second_ = Tensor::zeros({moments}, DType::float32, host);
+  for (std::size_t i = 0; i < moments_.size(); ++i) {
+    const bool is_kept = i < moment_names().size();
+    moments_[i] = Tensor::zeros({is_kept ? own_size() : 0}, DType::float32, host);
+  }
   mean_ = Tensor::zeros({settings.ema ? own_size() : 0}, DType::float32, host);
   if (host.only_shapes) return;
   if (model.targets().empty()) {
@@ -261,16 +262,16 @@ void Parameters::update_together(std::int64_t step, double rate, double factor,
                                  std::int64_t samples) {
   if (values_.device().only_shapes) {
     // Of values, gradients, moments and means, those that are read and those that are written.
-    const int moved = 2 + 2 + 2 * moments_of(settings_.optimizer) + (settings_.ema ? 3 : 0);
+    const std::int64_t moved = 2 + 2 + 2 * std::ssize(moment_names()) + (settings_.ema ? 3 : 0);
     note_moved(moved * own_size() * size_of(DType::float32));
     gather_values_together();
     return;
   }
   Tensor values = values_.rows(begin(), own_size());
-  train::update(values.span<float>(), std::as_const(gradients_).span<float>(), first_.span<float>(),
-                second_.span<float>(),
-                {.step = step + 1, .rate = rate, .factor = factor / static_cast<double>(samples)},
-                settings_);
+  ops::update(*settings_.optimizer, values.span<float>(), std::as_const(gradients_).span<float>(),
+              moments_[0].span<float>(), moments_[1].span<float>(),
+              {.step = step + 1, .rate = rate, .factor = factor / static_cast<double>(samples)},
+              settings_.optimizer_settings);
   ops::parallel_parts(
       own_size(), gradient_elements_of_task, [&](std::int64_t first, std::int64_t count) {
         std::fill_n(gradients_.data<float>() + first, count, 0.0F);
@@ -368,7 +369,7 @@ std::vector<TrainingArray> Parameters::arrays(const comm::Group& trainers) {
     }
     const Layout layout({matrix.rows, matrix.columns}, std::move(boxes));
     const Box own = own_box(layout, trainers);
-    const auto add = [&](const char* what, const Tensor& of, std::int64_t first) {
+    const auto add = [&](const std::string& what, const Tensor& of, std::int64_t first) {
       const Tensor local = own.empty() ? Tensor::empty(own.extent, DType::float32)
                                        : of.rows(first, own.numel()).reshape(own.extent);
       result.push_back({matrix.name + what, {local, layout, trainers}});
@@ -376,9 +377,8 @@ std::vector<TrainingArray> Parameters::arrays(const comm::Group& trainers) {
     const std::int64_t first = std::max(matrix.first, begin());
     add("", values_, first);
     if (settings_.ema) add(".mean", mean_, first - begin());
-    if (moments_of(settings_.optimizer) > 0) {
-      add(".first_moment", first_, first - begin());
-      add(".second_moment", second_, first - begin());
+    for (std::size_t i = 0; i < moment_names().size(); ++i) {
+      add(fmt::format(".{}", moment_names()[i]), moments_[i], first - begin());
     }
     for (int rank = 0; rank < ranks; ++rank) {
       firsts[index(rank)] += box_of(matrix, rank).numel();

@@ -5,7 +5,7 @@
 // their moments (as ZeRO, arXiv:1910.02054, stage 1).
 #include "models/common/trainable.hpp"
 #include "store/training_restart.hpp"
-#include "train/optimizer.hpp"
+#include "train/learning_rate.hpp"
 
 namespace reelmesh::train {
 
@@ -85,6 +85,10 @@ class Parameters {
     return borders_[static_cast<std::size_t>(peers_.rank()) + 1] - begin();
   }
 
+  std::span<const std::string_view> moment_names() const {
+    return settings_.optimizer->moments(settings_.optimizer_settings);
+  }
+
   comm::Group group_, peers_;
   TokenColumns columns_;
   const TrainSettings& settings_;
@@ -93,7 +97,9 @@ class Parameters {
   /// This rank's elements.
   Tensor values_;
   /// This replica's of them. Moments and mean are empty unless they are needed.
-  Tensor gradients_, first_, second_, mean_;
+  Tensor gradients_, mean_;
+  /// Each as the optimizer names them; without values from as many as it keeps on.
+  std::array<Tensor, 2> moments_;
 };
 
 }  // namespace reelmesh::train

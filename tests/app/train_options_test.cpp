@@ -62,10 +62,12 @@ TEST_F(TrainOptions, DefaultsAreThoseOfTrainSettings) {
   EXPECT_EQ(found.schedule, plain.schedule);
   EXPECT_EQ(found.warmup, plain.warmup);
   EXPECT_EQ(found.optimizer, plain.optimizer);
-  EXPECT_EQ(found.beta1, plain.beta1);
-  EXPECT_EQ(found.beta2, plain.beta2);
-  EXPECT_EQ(found.weight_decay, plain.weight_decay);
-  EXPECT_EQ(found.epsilon, plain.epsilon);
+  const ops::OptimizerSettings of_optimizer = found.optimizer_settings;
+  EXPECT_EQ(of_optimizer.beta1, plain.optimizer_settings.beta1);
+  EXPECT_EQ(of_optimizer.beta2, plain.optimizer_settings.beta2);
+  EXPECT_EQ(of_optimizer.weight_decay, plain.optimizer_settings.weight_decay);
+  EXPECT_EQ(of_optimizer.epsilon, plain.optimizer_settings.epsilon);
+  EXPECT_EQ(of_optimizer.momentum, plain.optimizer_settings.momentum);
   EXPECT_EQ(found.clip, plain.clip);
   EXPECT_EQ(found.caption_dropout, plain.caption_dropout);
   EXPECT_EQ(found.image_dropout, plain.image_dropout);
@@ -98,7 +100,8 @@ TEST_F(TrainOptions, ReadsEveryKey) {
         "shuffle = no\nstrict = yes\ncache = samples\n"
         "[train]\nmethod = lora\nsteps = 1000\nbatch = 3\nseed = 18446744073709551615\n"
         "learning-rate = 2e-5\nschedule = cosine\nwarmup = 10\noptimizer = sgd\nbeta1 = 0.8\n"
-        "beta2 = 0.999\nweight-decay = 0\nepsilon = 1e-6\nclip = none\ncaption-dropout = 0.1\n"
+        "beta2 = 0.999\nweight-decay = 0\nepsilon = 1e-6\nmomentum = 0.7\nclip = "
+        "none\ncaption-dropout = 0.1\n"
         "image-dropout = 0.2\nposterior = mode\nsave-every = 50\nreproducible = no\nsample-every = "
         "7\n"
         "sample-steps = 12\nsample-guidance = 1.5\nsample-prompts = prompts.txt\n"
@@ -131,11 +134,12 @@ TEST_F(TrainOptions, ReadsEveryKey) {
   EXPECT_EQ(train.learning_rate, 2e-5);
   EXPECT_EQ(train.schedule, RateSchedule::cosine);
   EXPECT_EQ(train.warmup, 10);
-  EXPECT_EQ(train.optimizer, OptimizerKind::sgd);
-  EXPECT_EQ(train.beta1, 0.8);
-  EXPECT_EQ(train.beta2, 0.999);
-  EXPECT_EQ(train.weight_decay, 0);
-  EXPECT_EQ(train.epsilon, 1e-6);
+  EXPECT_EQ(train.optimizer, &ops::optimizer_named("sgd"));
+  EXPECT_EQ(train.optimizer_settings.beta1, 0.8);
+  EXPECT_EQ(train.optimizer_settings.beta2, 0.999);
+  EXPECT_EQ(train.optimizer_settings.weight_decay, 0);
+  EXPECT_EQ(train.optimizer_settings.epsilon, 1e-6);
+  EXPECT_EQ(train.optimizer_settings.momentum, 0.7);
   EXPECT_EQ(train.clip, std::nullopt);
   EXPECT_EQ(train.caption_dropout, 0.1);
   EXPECT_EQ(train.image_dropout, 0.2);
@@ -201,8 +205,8 @@ TEST_F(TrainOptions, RefusesWithOneMessage) {
       {{"--train.schedule", "step"},
        "64: --train.schedule: found 'step', expected one of constant, linear, cosine"},
       {{"--train.warmup", "-1"}, "64: --train.warmup: found '-1', expected a whole number from 0"},
-      {{"--train.optimizer", "lion"},
-       "64: --train.optimizer: found 'lion', expected one of adamw, sgd"},
+      {{"--train.optimizer", "adam"},
+       "64: --train.optimizer: found 'adam', expected one of adamw, lion, sgd"},
       {{"--train.beta1", "1"},
        "64: --train.beta1: found '1', expected a number from 0 to 0.999999"},
       {{"--train.beta2", "-0.1"}, "64: --train.beta2: found '-0.1', expected a number from 0 to"},

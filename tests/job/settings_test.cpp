@@ -166,6 +166,7 @@ TEST(Options, AreClassified) {
                                                "train.beta2",
                                                "train.weight-decay",
                                                "train.epsilon",
+                                               "train.momentum",
                                                "train.clip",
                                                "train.ema",
                                                "train.caption-dropout",
@@ -221,7 +222,7 @@ TEST(Fingerprint, OfATrainingHasItsSettings) {
             "reproducible yes, attention auto");
   TrainSettings& train = *job.train;
   train.schedule = RateSchedule::cosine;
-  train.optimizer = OptimizerKind::sgd;
+  train.optimizer = &ops::optimizer_named("sgd");
   train.clip.reset();
   train.samples_posterior = false;
   train.image_dropout = 0.25;  // the default is of all models, also of those without images
@@ -238,7 +239,7 @@ TEST(Fingerprint, OfATrainingHasItsSettings) {
             "data.buckets 49x480x720+1x64x32, data.fps 7.5, data.shuffle yes, train.method lora, "
             "train.steps 100, train.batch 1, train.seed 42, "
             "train.learning-rate 0.0001, train.schedule cosine, train.warmup 0, "
-            "train.optimizer sgd, train.clip none, train.caption-dropout 0, "
+            "train.optimizer sgd, train.momentum 0, train.clip none, train.caption-dropout 0, "
             "train.image-dropout 0.25, train.posterior mode, train.reproducible yes, lora.rank 64, "
             "lora.alpha 1.5, lora.rank-pattern transformer_blocks.0.ff.net.2=128+ff.net.2=8, "
             "lora.alpha-pattern net.2=0.5, lora.targets ff.net.2, tf32 no, reproducible yes, "

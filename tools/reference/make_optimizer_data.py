@@ -7,7 +7,7 @@ Needs torch and diffusers (0.36) from PyPI.
 
 Lines of an optimizer, numbers in hexadecimal where they are float32:
 
-    optimizer NAME BETA1 BETA2 WEIGHT_DECAY EPSILON CLIP     (CLIP 0: none)
+    optimizer NAME BETA1 BETA2 WEIGHT_DECAY EPSILON MOMENTUM CLIP     (CLIP 0: none)
     start     parameters
     step      RATE NORM, gradients, parameters after the step
 
@@ -20,13 +20,18 @@ import torch
 from diffusers.optimization import get_scheduler
 
 ELEMENTS, UPDATES = 9, 4
-CASES = [  # name, beta1, beta2, weight decay, epsilon, clip
-    ("adamw", 0.9, 0.95, 1e-4, 1e-8, 1.0),
-    ("adamw", 0.9, 0.95, 0.1, 1e-8, 0),
-    ("adamw", 0.3, 0.6, 0.0, 1e-3, 0.5),
-    ("adamw", 0.0, 0.999, 1.5, 1e-15, 0),
-    ("sgd", 0, 0, 0, 0, 0),
-    ("sgd", 0, 0, 0, 0, 0.25),
+CASES = [  # name, beta1, beta2, weight decay, epsilon, momentum, clip
+    ("adamw", 0.9, 0.95, 1e-4, 1e-8, 0, 1.0),
+    ("adamw", 0.9, 0.95, 0.1, 1e-8, 0, 0),
+    ("adamw", 0.3, 0.6, 0.0, 1e-3, 0, 0.5),
+    ("adamw", 0.0, 0.999, 1.5, 1e-15, 0, 0),
+    ("sgd", 0, 0, 0, 0, 0, 0),
+    ("sgd", 0, 0, 0, 0, 0, 0.25),
+    ("sgd", 0, 0, 0, 0, 0.9, 0),
+    ("sgd", 0, 0, 0, 0, 0.5, 0.25),
+    ("lion", 0.9, 0.99, 0.1, 0, 0, 0),
+    ("lion", 0.95, 0.98, 0.0, 0, 0, 0.5),
+    ("lion", 0.3, 0.6, 1.5, 0, 0, 1.0),
 ]
 SCHEDULES = [
     ("constant", 0), ("constant", 4), ("linear", 0), ("linear", 4), ("cosine", 0), ("cosine", 4),
@@ -35,12 +40,28 @@ SCHEDULES = [
 RATE, STEPS = 3e-4, 10
 
 
+class Lion:
+    """Algorithm 2 of arXiv:2302.06675, which torch does not have."""
+
+    def __init__(self, parameter, beta1, beta2, decay):
+        self.parameter, self.beta1, self.beta2, self.decay = parameter, beta1, beta2, decay
+        self.momentum = torch.zeros_like(parameter)
+        self.param_groups = [{"lr": 0.0}]
+
+    @torch.no_grad()
+    def step(self):
+        rate, gradient = self.param_groups[0]["lr"], self.parameter.grad
+        direction = self.momentum * self.beta1 + gradient * (1 - self.beta1)
+        self.parameter.mul_(1 - rate * self.decay).sub_(direction.sign() * rate)
+        self.momentum.mul_(self.beta2).add_(gradient, alpha=1 - self.beta2)
+
+
 def hexadecimal(values):
     return " ".join(float(value).hex() for value in values)
 
 
-def optimizer_lines(name, beta1, beta2, decay, epsilon, clip):
-    yield f"optimizer {name} {beta1} {beta2} {decay} {epsilon} {clip}"
+def optimizer_lines(name, beta1, beta2, decay, epsilon, momentum, clip):
+    yield f"optimizer {name} {beta1} {beta2} {decay} {epsilon} {momentum} {clip}"
     start = torch.randn(ELEMENTS)
     start[2] = 0
     yield f"start {hexadecimal(start)}"
@@ -48,8 +69,10 @@ def optimizer_lines(name, beta1, beta2, decay, epsilon, clip):
     if name == "adamw":
         optimizer = torch.optim.AdamW([parameter], betas=(beta1, beta2), weight_decay=decay,
                                       eps=epsilon, foreach=False)
+    elif name == "lion":
+        optimizer = Lion(parameter, beta1, beta2, decay)
     else:
-        optimizer = torch.optim.SGD([parameter], foreach=False)
+        optimizer = torch.optim.SGD([parameter], momentum=momentum, foreach=False)
     for step in range(UPDATES):
         gradient = torch.randn(ELEMENTS) * 10.0 ** (step - 2)
         gradient[3] = 0
