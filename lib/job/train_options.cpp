@@ -19,7 +19,6 @@ using Text = std::string_view;
 using Where = const std::string&;
 using Setter = decltype(Option::set);
 
-constexpr std::array<Text, 3> schedules{"constant", "linear", "cosine"};  // as enum RateSchedule
 constexpr std::array<Text, 2> posteriors{"sample", "mode"};
 /// Linear layers of a block that a LoRA may change.
 constexpr std::array<Text, 6> targets{"to_q",     "to_k",          "to_v",
@@ -137,10 +136,12 @@ Option clip_option(const char* name, const std::string& help) {
   return option;
 }
 
-void set_optimizer(Draft& draft, Text text, Where option) {
+// The row of a table that has this name.
+template <class Row>
+const Row& parse_row(std::span<const Row> table, Text text, Where option) {
   std::vector<Text> names;
-  for (const ops::Optimizer& one : ops::optimizers()) names.push_back(one.name);
-  train_of(draft).optimizer = &ops::optimizer_named(names[parse_choice(text, option, names)]);
+  for (const Row& row : table) names.push_back(row.name);
+  return table[parse_choice(text, option, names)];
 }
 
 void set_clip(Draft& draft, Text text, Where option) {
@@ -275,8 +276,8 @@ std::vector<Option> train_options() {
           "train.steps", "N", "steps of the training, 1 to 100000000 (required)", nullptr,
           set_integer<&T::steps, 1, max_steps>,
           [](const Job& job, const Computation& by) {  // at a constant rate, more may follow later
-            const bool matters = job.train->schedule != RateSchedule::constant;
-            return matters ? value_of<&T::steps>(job, by) : std::string();
+            return job.train->schedule->knows_the_end ? value_of<&T::steps>(job, by)
+                                                      : std::string();
           }),
       changes_bits<&T::batch>("train.batch", "N",
                               "clips of a step, of all ranks together, 1 to 65536", "1",
@@ -295,10 +296,10 @@ std::vector<Option> train_options() {
           "of the learning rate after the warm-up: constant; linear or cosine, to 0 at train.steps",
           "constant",
           [](Draft& d, Text text, Where option) {
-            train_of(d).schedule = static_cast<RateSchedule>(parse_choice(text, option, schedules));
+            train_of(d).schedule = &parse_row(ops::rate_schedules(), text, option);
           },
           [](const Job& job, const Computation&) {
-            return std::string(schedules.at(static_cast<std::size_t>(job.train->schedule)));
+            return std::string(job.train->schedule->name);
           }),
       changes_bits<&T::warmup>("train.warmup", "N",
                                "steps in which the learning rate rises linearly, 0 to 100000000",
@@ -307,7 +308,10 @@ std::vector<Option> train_options() {
           "train.optimizer", "NAME",
           "adamw; lion, which keeps one moment and suits a learning rate of a third to a tenth; or "
           "sgd",
-          "adamw", set_optimizer,
+          "adamw",
+          [](Draft& d, Text text, Where option) {
+            train_of(d).optimizer = &parse_row(ops::optimizers(), text, option);
+          },
           [](const Job& job, const Computation&) {
             return std::string(job.train->optimizer->name);
           }),

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "ops/optimizer.hpp"
+#include "ops/rate_schedule.hpp"
 #include "sampler/video_size.hpp"
 #include "weights/lora_patterns.hpp"
 
@@ -30,7 +31,6 @@ struct DataSettings {
   std::filesystem::path cache;  ///< folder of encoded samples; empty: OUT/cache
 };
 
-enum class RateSchedule { constant, linear, cosine };  ///< of the learning rate, after the warm-up
 enum class TrainMethod { lora, full };  ///< a LoRA, or all parameters of the transformer
 inline constexpr std::array<std::string_view, 2> train_methods{"lora", "full"};
 constexpr std::string_view name_of(TrainMethod method) {
@@ -59,7 +59,8 @@ struct TrainSettings {
   std::int64_t batch = 1;  ///< clips of a step, of all ranks together
   std::uint64_t seed = 42;
   double learning_rate = 1e-4;
-  RateSchedule schedule = RateSchedule::constant;
+  /// Of the learning rate, after the warm-up.
+  const ops::RateSchedule* schedule = &ops::rate_schedule_named("constant");
   std::int64_t warmup = 0;  ///< steps in which the rate rises linearly
   const ops::Optimizer* optimizer = &ops::optimizer_named("adamw");
   ops::OptimizerSettings optimizer_settings;

@@ -132,7 +132,7 @@ TEST_F(TrainOptions, ReadsEveryKey) {
   EXPECT_EQ(train.batch, 4);
   EXPECT_EQ(train.seed, 18446744073709551615U);
   EXPECT_EQ(train.learning_rate, 2e-5);
-  EXPECT_EQ(train.schedule, RateSchedule::cosine);
+  EXPECT_EQ(train.schedule, &ops::rate_schedule_named("cosine"));
   EXPECT_EQ(train.warmup, 10);
   EXPECT_EQ(train.optimizer, &ops::optimizer_named("sgd"));
   EXPECT_EQ(train.optimizer_settings.beta1, 0.8);
@@ -157,7 +157,8 @@ TEST_F(TrainOptions, ReadsEveryKey) {
   EXPECT_EQ(train.lora.targets, (std::vector<std::string>{"to_k", "ff.net.0.proj"}));
   EXPECT_EQ(pattern_text(train.lora.rank_pattern), "transformer_blocks.0.attn1.to_k=4096,to_k=1");
   EXPECT_EQ(pattern_text(train.lora.alpha_pattern), "ff.net.0.proj=0.25");
-  EXPECT_EQ(parse_more({"--train.schedule", "linear"}).train->schedule, RateSchedule::linear);
+  EXPECT_EQ(parse_more({"--train.schedule", "linear"}).train->schedule,
+            &ops::rate_schedule_named("linear"));
   const auto& options = job.options;
   EXPECT_NE(std::ranges::find(options, std::pair<std::string, std::string>("train.batch", "4")),
             options.end());

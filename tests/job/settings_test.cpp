@@ -221,7 +221,7 @@ TEST(Fingerprint, OfATrainingHasItsSettings) {
             "lora.rank 64, lora.alpha 64, lora.targets to_q+to_k+to_v+to_out.0, tf32 no, "
             "reproducible yes, attention auto");
   TrainSettings& train = *job.train;
-  train.schedule = RateSchedule::cosine;
+  train.schedule = &ops::rate_schedule_named("cosine");
   train.optimizer = &ops::optimizer_named("sgd");
   train.clip.reset();
   train.samples_posterior = false;

@@ -26,9 +26,7 @@ TEST(LearningRate, AgreesWithDiffusers) {
     if (kind != "rates") continue;
     TrainSettings settings;
     settings.learning_rate = reference_rate;
-    settings.schedule = name == "linear"   ? RateSchedule::linear
-                        : name == "cosine" ? RateSchedule::cosine
-                                           : RateSchedule::constant;
+    settings.schedule = &ops::rate_schedule_named(name);
     in >> settings.warmup >> settings.steps;
     for (std::int64_t step = 0; step < settings.steps; ++step) {
       std::string expected;

@@ -116,12 +116,6 @@ struct Trained {
   std::vector<Tensor> changes;  // of parameters; none of a LoRA
 };
 
-RateSchedule schedule_of(const std::string& name) {
-  return name == "cosine"   ? RateSchedule::cosine
-         : name == "linear" ? RateSchedule::linear
-                            : RateSchedule::constant;
-}
-
 // The job of a case, with its samples in a cache.
 class Training {
  public:
@@ -142,7 +136,7 @@ class Training {
     train.batch = facts.at("batch").get<std::int64_t>();
     train.seed = facts.at("seed").get<std::uint64_t>();
     train.learning_rate = facts.at("learning_rate").get<double>();
-    train.schedule = schedule_of(facts.at("schedule").get<std::string>());
+    train.schedule = &ops::rate_schedule_named(facts.at("schedule").get<std::string>());
     train.warmup = facts.at("warmup").get<std::int64_t>();
     train.beta1 = facts.at("beta1").get<double>();
     train.beta2 = facts.at("beta2").get<double>();
@@ -177,7 +171,7 @@ class Training {
     if (way.steps) job.train->steps = *way.steps;
     job.train->ema = way.ema;
     if (way.image_dropout) job.train->image_dropout = *way.image_dropout;
-    if (way.constant_rate) job.train->schedule = RateSchedule::constant;
+    if (way.constant_rate) job.train->schedule = &ops::rate_schedule_named("constant");
     job.parallel.replicas = way.replicas;
     job.parallel.ulysses = way.ulysses;
     job.parallel.ring = way.ring;
