@@ -138,10 +138,10 @@ class Training {
     train.learning_rate = facts.at("learning_rate").get<double>();
     train.schedule = &ops::rate_schedule_named(facts.at("schedule").get<std::string>());
     train.warmup = facts.at("warmup").get<std::int64_t>();
-    train.beta1 = facts.at("beta1").get<double>();
-    train.beta2 = facts.at("beta2").get<double>();
-    train.weight_decay = facts.at("weight_decay").get<double>();
-    train.epsilon = facts.at("epsilon").get<double>();
+    train.optimizer_settings.beta1 = facts.at("beta1").get<double>();
+    train.optimizer_settings.beta2 = facts.at("beta2").get<double>();
+    train.optimizer_settings.weight_decay = facts.at("weight_decay").get<double>();
+    train.optimizer_settings.epsilon = facts.at("epsilon").get<double>();
     train.clip = facts.at("clip").get<double>();
     train.caption_dropout = facts.at("caption_dropout").get<double>();
     if (facts.contains("image_dropout")) {
