@@ -87,7 +87,7 @@ file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*/cuda/*_test.cp
      ${CMAKE_CURRENT_SOURCE_DIR}/emulated_gpu/*_test.cpp)
 reelmesh_emulated_test(test_emulated_gpu GTest::gtest_main ${sources})
 add_test(NAME emulated_gpu COMMAND ${low_priority} $<TARGET_FILE:test_emulated_gpu>)
-set_tests_properties(emulated_gpu PROPERTIES LABELS unit TIMEOUT 600 ENVIRONMENT OMP_NUM_THREADS=1)
+set_tests_properties(emulated_gpu PROPERTIES LABELS unit TIMEOUT 1200 ENVIRONMENT OMP_NUM_THREADS=1)
 # Kernels whose threads share memory, in random order: the same results, so no barrier is missing.
 add_test(NAME emulated_gpu_order COMMAND ${low_priority} $<TARGET_FILE:test_emulated_gpu>
          "--gtest_filter=*Norm*:*Convolution*:*Digest*:*KeysMayComeInParts*:*AtRealSizes*:*AttentionBackward*:*TokenProducts*")
