@@ -63,6 +63,13 @@ void close_file(Descriptor file, const std::filesystem::path& path) {
   require_system(::close(file.release()) == 0, Status::io, path, "close it");
 }
 
+void create_folders(const std::filesystem::path& folder) {
+  std::error_code error;
+  std::filesystem::create_directories(folder, error);
+  require(!error, Status::cannot_create, "{}: cannot create it: {}", folder.string(),
+          error.message());
+}
+
 Descriptor create_empty(const std::filesystem::path& path) {
   ::unlink(path.c_str());  // if this fails, the next line says why
   return open_file(path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW);

@@ -22,6 +22,9 @@ void write_at(int file, const std::filesystem::path& path, const void* bytes, st
 /// Error(io).
 void close_file(Descriptor file, const std::filesystem::path& path);
 
+/// Makes a folder and those above it, unless they are there. Error(cannot_create).
+void create_folders(const std::filesystem::path& folder);
+
 /// Creates an empty file → open for writing. A file or link of this name is removed first, so that
 /// nothing is written through a link. Error(cannot_create).
 Descriptor create_empty(const std::filesystem::path& path);

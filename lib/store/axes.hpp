@@ -24,6 +24,8 @@ inline constexpr Axis latent_height{"latent_height", "row of the latents, from t
 inline constexpr Axis latent_width{"latent_width", "column of the latents, from the left"};
 inline constexpr Axis token{"token", "text token"};
 inline constexpr Axis embedding{"embedding", "feature of the text encoder"};
+inline const std::vector<Axis> latents{latent_frame, latent_channel, latent_height, latent_width};
+inline const std::vector<Axis> text{token, embedding};
 }  // namespace axes
 
 /// The dimension scales of one file or group: a one-dimensional array of indices for each axis, and

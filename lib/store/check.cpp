@@ -14,13 +14,6 @@ namespace {
 
 constexpr hsize_t checksum_bytes = 4;  // Fletcher32, at the end of each chunk
 
-/// The shape of the chunks that this program gives an array: one index of the first axis, or all of
-/// an array of one axis.
-Shape chunk_shape(Shape shape) {
-  if (shape.size() > 1) shape[0] = 1;
-  return shape;
-}
-
 bool is_stored_in(hid_t creation, const Shape& chunk) {
   std::vector<hsize_t> found(chunk.size());
   return H5Pget_layout(creation) == H5D_CHUNKED &&
@@ -105,14 +98,9 @@ bool has_values(hid_t dataset, hid_t type, const Shape& shape) {
   return combined(hashes) == *expected;
 }
 
-/// A dataset of the file itself; an empty handle if there is none: links are not followed.
+/// A dataset of the file itself; an empty handle if there is none.
 Dataset own_dataset(hid_t file, const char* name) {
-  H5L_info_t link;
-  if (H5Lexists(file, name, H5P_DEFAULT) <= 0) return {};
-  if (H5Lget_info(file, name, &link, H5P_DEFAULT) < 0 || link.type != H5L_TYPE_HARD) return {};
-  H5O_info_t object;
-  if (H5Oget_info_by_name2(file, name, &object, H5O_INFO_BASIC, H5P_DEFAULT) < 0) return {};
-  if (object.type != H5O_TYPE_DATASET) return {};
+  if (!is_inside(file, name, H5O_TYPE_DATASET)) return {};
   return Dataset(H5Dopen2(file, name, H5P_DEFAULT));
 }
 
@@ -181,6 +169,15 @@ File open_if_valid(const std::filesystem::path& path) {
   } catch (const Error&) {
     return {};
   }
+}
+
+bool is_inside(hid_t file, const char* name, H5O_type_t type) {
+  H5L_info_t link;
+  H5O_info_t object;
+  return H5Lexists(file, name, H5P_DEFAULT) > 0 &&
+         H5Lget_info(file, name, &link, H5P_DEFAULT) >= 0 && link.type == H5L_TYPE_HARD &&
+         H5Oget_info_by_name2(file, name, &object, H5O_INFO_BASIC, H5P_DEFAULT) >= 0 &&
+         object.type == type;
 }
 
 std::optional<Shape> dataset_shape(hid_t file, const char* name, hid_t type) {

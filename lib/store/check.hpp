@@ -9,6 +9,9 @@ namespace reelmesh::hdf5 {
 /// Whether the file can be opened for reading; empty if it is missing, damaged or not an HDF5 file.
 File open_if_valid(const std::filesystem::path& path);
 
+/// Whether the file itself has an object `name` of this type: links to others are not followed.
+bool is_inside(hid_t file, const char* name, H5O_type_t type);
+
 /// The shape of the array `name` of this type, of which nothing else is checked; empty if there is
 /// none in the file itself.
 std::optional<Shape> dataset_shape(hid_t file, const char* name, hid_t type);

@@ -1,49 +1,28 @@
 #pragma once
-// The arrays of a clip file, each described once, for writing, checking and the dimension scales.
+// The arrays of a clip file.
 #include <array>
-#include <vector>
 
-#include "store/axes.hpp"
+#include "store/arrays.hpp"
 #include "store/clip.hpp"
 
 namespace reelmesh {
 
-struct ClipArray {
-  const char* name;     ///< of the dataset
-  const char* meaning;  ///< its attribute long_name
-  DType dtype;
-  std::vector<Axis> axes;
-  std::optional<Sharded> ClipArrays::*values;
-  Shape ClipShapes::*shape;
-
-  hid_t type() const { return dtype == DType::uint8 ? H5T_NATIVE_UINT8 : H5T_NATIVE_FLOAT; }
-};
-
-inline const std::array<ClipArray, 4> clip_arrays{{
-    {"video",
-     "video, RGB",
-     DType::uint8,
-     {axes::frame, axes::height, axes::width, axes::channel},
-     &ClipArrays::video,
-     &ClipShapes::video},
-    {"latents",
-     "latents as the sampler leaves them",
-     DType::float32,
-     {axes::latent_frame, axes::latent_channel, axes::latent_height, axes::latent_width},
-     &ClipArrays::latents,
-     &ClipShapes::latents},
-    {"prompt_embeds",
-     "text embedding of the prompt",
-     DType::float32,
-     {axes::token, axes::embedding},
-     &ClipArrays::prompt_embeds,
-     &ClipShapes::prompt_embeds},
-    {"negative_prompt_embeds",
-     "text embedding of the negative prompt",
-     DType::float32,
-     {axes::token, axes::embedding},
-     &ClipArrays::negative_prompt_embeds,
-     &ClipShapes::negative_prompt_embeds},
+inline const std::array<MemberArray<OfClipArrays>, 4> clip_arrays{{
+    {{"video",
+      "video, RGB",
+      &ClipShapes::video,
+      DType::uint8,
+      {axes::frame, axes::height, axes::width, axes::channel}},
+     &ClipArrays::video},
+    {{"latents", "latents as the sampler leaves them", &ClipShapes::latents, DType::float32,
+      axes::latents},
+     &ClipArrays::latents},
+    {{"prompt_embeds", "text embedding of the prompt", &ClipShapes::prompt_embeds, DType::float32,
+      axes::text},
+     &ClipArrays::prompt_embeds},
+    {{"negative_prompt_embeds", "text embedding of the negative prompt",
+      &ClipShapes::negative_prompt_embeds, DType::float32, axes::text},
+     &ClipArrays::negative_prompt_embeds},
 }};
 static_assert(clip_arrays.size() * sizeof(Shape) == sizeof(ClipShapes),
               "an array of a clip is not described in clip_arrays");

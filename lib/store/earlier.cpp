@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "base/error.hpp"
+#include "base/file.hpp"
 #include "store/clip.hpp"
 #include "store/job_files.hpp"
 
@@ -27,9 +28,7 @@ void make_folder(const fs::path& folder) {
   require(
       found == fs::file_type::not_found || found == fs::file_type::directory, Status::cannot_create,
       "{}: found a file or a link, expected a folder for clips of earlier jobs", folder.string());
-  fs::create_directory(folder, error);
-  require(!error, Status::cannot_create, "{}: cannot create it: {}", folder.string(),
-          error.message());
+  create_folders(folder);
 }
 
 /// A path in `folder` at which nothing is: with the file's own name, or with a number in it.
@@ -58,9 +57,7 @@ void move_clips_to_folders(const fs::path& folder) {
   for (const fs::path& file : files) {
     const fs::path to = clip_path(folder, *clip_number(file.filename().string()));
     if (fs::symlink_status(to, error).type() != fs::file_type::not_found) continue;
-    fs::create_directory(to.parent_path(), error);
-    require(!error, Status::cannot_create, "{}: cannot create it: {}", to.parent_path().string(),
-            error.message());
+    create_folders(to.parent_path());
     fs::rename(file, to, error);
     require(!error, Status::io, "{}: cannot move it to {}: {}", file.string(), to.string(),
             error.message());

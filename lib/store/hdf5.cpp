@@ -30,31 +30,6 @@ Properties access_properties() {
   return access;
 }
 
-struct Selection {
-  Dataspace file, memory;
-};
-
-Selection select(hid_t dataset, const Box& box, const std::string& doing) {
-  Dataspace file(check_in(dataset, H5Dget_space(dataset), doing));
-  const int axes = H5Sget_simple_extent_ndims(file.get());
-  expect(axes == static_cast<int>(box.extent.size()), "box {} of an array with {} axes",
-         to_string(box), axes);
-  const Shape one(box.extent.size(), 1);
-  Dataspace memory = simple_space(dataset, box.empty() ? one : box.extent);
-  if (box.empty()) {
-    check_in(dataset, H5Sselect_none(file.get()), doing);
-    check_in(dataset, H5Sselect_none(memory.get()), doing);
-  } else {
-    const std::vector<hsize_t> start = extents(box.offset);
-    const std::vector<hsize_t> count = extents(box.extent);
-    check_in(dataset,
-             H5Sselect_hyperslab(file.get(), H5S_SELECT_SET, start.data(), nullptr, count.data(),
-                                 nullptr),
-             doing);
-  }
-  return {std::move(file), std::move(memory)};
-}
-
 // Before main; otherwise HDF5 would initialise itself with its first call (see initialize()).
 [[maybe_unused]] const bool initialized_before_main = (initialize(), true);
 
@@ -154,19 +129,37 @@ Datatype compound(std::size_t size, const std::vector<Field>& fields) {
   return type;
 }
 
+Shape chunk_shape(Shape shape) {
+  if (shape.size() > 1) shape[0] = 1;
+  return shape;
+}
+
+hid_t native_type(DType dtype) {
+  switch (dtype) {
+    case DType::float32:
+      return H5T_NATIVE_FLOAT;
+    case DType::int32:
+      return H5T_NATIVE_INT32;
+    case DType::uint8:
+      return H5T_NATIVE_UINT8;
+    default:
+      fail(Status::internal, "files have no arrays of {}", name_of(dtype));
+  }
+}
+
 Dataset create_dataset(hid_t parent, const char* name, hid_t type, const Shape& shape,
-                       const std::optional<Shape>& chunk, Compression compression) {
+                       Storage storage) {
   const std::string doing = fmt::format("create dataset {} {}", name, to_string(shape));
   const Dataspace space = simple_space(parent, shape);
   const Properties creation(check_in(parent, H5Pcreate(H5P_DATASET_CREATE), doing));
   check_in(parent, H5Pset_fill_time(creation.get(), H5D_FILL_TIME_NEVER), doing);
   // No time stamps: equal content gives equal bytes.
   check_in(parent, H5Pset_obj_track_times(creation.get(), false), doing);
-  if (chunk) {
-    const std::vector<hsize_t> dims = extents(*chunk);
+  if (storage != Storage::whole) {
+    const std::vector<hsize_t> dims = extents(chunk_shape(shape));
     check_in(parent, H5Pset_chunk(creation.get(), static_cast<int>(dims.size()), dims.data()),
              doing);
-    if (compression == Compression::deflate) {
+    if (storage == Storage::deflated_chunks) {
       check_in(parent, H5Pset_shuffle(creation.get()), doing);
       check_in(parent, H5Pset_deflate(creation.get(), 1), doing);
     }
@@ -189,48 +182,24 @@ void write_all(hid_t dataset, hid_t type, const void* values) {
            "write a dataset");
 }
 
-void write_box_alone(hid_t dataset, hid_t type, const Box& box, const void* values) {
-  const std::string doing = fmt::format("write box {}", to_string(box));
-  const Selection selection = select(dataset, box, doing);
-  check_in(
-      dataset,
-      H5Dwrite(dataset, type, selection.memory.get(), selection.file.get(), H5P_DEFAULT, values),
-      doing);
-}
-
-ChunkLayout chunk_layout(hid_t dataset) {
-  const Properties creation(check_in(dataset, H5Dget_create_plist(dataset), "read its layout"));
-  if (H5Pget_layout(creation.get()) != H5D_CHUNKED) return {};
-  std::array<hsize_t, H5S_MAX_RANK> chunk{};
-  const int axes = check_in(dataset, H5Pget_chunk(creation.get(), H5S_MAX_RANK, chunk.data()),
-                            "read its layout");
-  const bool deflated = H5Pget_filter_by_id2(creation.get(), H5Z_FILTER_DEFLATE, nullptr, nullptr,
-                                             nullptr, 0, nullptr, nullptr) >= 0;
-  return {Shape(chunk.begin(), chunk.begin() + axes),
-          deflated ? Compression::deflate : Compression::none};
-}
-
 std::int64_t values_offset(hid_t dataset) {
   const haddr_t offset = H5Dget_offset(dataset);
   return offset == HADDR_UNDEF ? 0 : static_cast<std::int64_t>(offset);
 }
 
-std::vector<FilteredChunk> filtered_chunks(hid_t type, const Shape& shape,
-                                           std::int64_t chunk_indices, Compression compression,
+std::vector<FilteredChunk> filtered_chunks(hid_t type, const Shape& shape, Storage storage,
                                            const void* values) {
   const Properties access(H5Pcreate(H5P_FILE_ACCESS));
   expect(static_cast<bool>(access) && H5Pset_fapl_core(access.get(), 1 << 20, false) >= 0,
          "HDF5 refuses a file in memory: {}", innermost_error());
   const File memory(check(H5Fcreate("chunks", H5F_ACC_TRUNC, H5P_DEFAULT, access.get()), "chunks",
                           "create the file in memory"));
-  Shape chunk = shape;
-  chunk[0] = chunk_indices;
-  const Dataset dataset = create_dataset(memory.get(), "values", type, shape, chunk, compression);
+  const Dataset dataset = create_dataset(memory.get(), "values", type, shape, storage);
   write_all(dataset.get(), type, values);
   check_in(dataset.get(), H5Dflush(dataset.get()), "filter values");
   std::vector<FilteredChunk> chunks;
   std::vector<hsize_t> at(shape.size(), 0);
-  for (std::int64_t index = 0; index < shape[0]; index += chunk_indices) {
+  for (std::int64_t index = 0; index < shape[0]; index += chunk_shape(shape)[0]) {
     at[0] = static_cast<hsize_t>(index);
     hsize_t bytes = 0;
     check_in(dataset.get(), H5Dget_chunk_storage_size(dataset.get(), at.data(), &bytes),
@@ -257,13 +226,29 @@ void write_filtered_chunk(hid_t dataset, std::int64_t index, std::uint32_t skipp
 
 std::string read_box(hid_t dataset, hid_t type, const Box& box) {
   const std::string doing = fmt::format("read box {}", to_string(box));
-  const Selection selection = select(dataset, box, doing);
   std::string bytes(static_cast<std::size_t>(box.numel()) * H5Tget_size(type), '\0');
-  check_in(dataset,
-           H5Dread(dataset, type, selection.memory.get(), selection.file.get(), H5P_DEFAULT,
-                   bytes.data()),
+  if (bytes.empty()) return bytes;
+  const Dataspace file(check_in(dataset, H5Dget_space(dataset), doing));
+  const int axes = H5Sget_simple_extent_ndims(file.get());
+  expect(axes == static_cast<int>(box.extent.size()), "box {} of an array with {} axes",
+         to_string(box), axes);
+  const std::vector<hsize_t> start = extents(box.offset), count = extents(box.extent);
+  check_in(
+      dataset,
+      H5Sselect_hyperslab(file.get(), H5S_SELECT_SET, start.data(), nullptr, count.data(), nullptr),
+      doing);
+  const Dataspace memory = simple_space(dataset, box.extent);
+  check_in(dataset, H5Dread(dataset, type, memory.get(), file.get(), H5P_DEFAULT, bytes.data()),
            doing);
   return bytes;
+}
+
+Tensor read_values(hid_t file, const char* name, DType dtype, const Box& box) {
+  Tensor values = Tensor::empty(box.extent, dtype);
+  if (box.empty()) return values;
+  const std::string bytes = read_box(open_dataset(file, name).get(), native_type(dtype), box);
+  std::memcpy(values.raw(), bytes.data(), bytes.size());
+  return values;
 }
 
 }  // namespace reelmesh::hdf5

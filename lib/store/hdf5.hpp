@@ -149,14 +149,22 @@ std::optional<double> read_number(hid_t object, const char* name);
 /// The same for a one-dimensional dataset of texts of variable length. limit: of all together.
 std::optional<std::vector<std::string>> read_texts(hid_t dataset, std::size_t limit);
 
-enum class Compression { none, deflate };
+/// How the values of a dataset stand in its file.
+enum class Storage {
+  whole,            ///< one after the other
+  chunks,           ///< of chunk_shape(), each with a checksum (fletcher32)
+  deflated_chunks,  ///< likewise, shuffled and deflated (level 1)
+};
+/// The shape of the chunks of an array: one index of the first axis, or all of an array of one
+/// axis.
+Shape chunk_shape(Shape shape);
 
-/// Creates a dataset without fill values: the caller must write all values. With `chunk` (the shape
-/// of a chunk) each chunk has a checksum (fletcher32) and, with deflate, is shuffled and deflated
-/// (level 1); without, the dataset is contiguous. Error(io).
+/// The type of elements, in memory and in files.
+hid_t native_type(DType dtype);
+
+/// Creates a dataset without fill values: the caller must write all values. Error(io).
 Dataset create_dataset(hid_t parent, const char* name, hid_t type, const Shape& shape,
-                       const std::optional<Shape>& chunk = std::nullopt,
-                       Compression compression = Compression::deflate);
+                       Storage storage = Storage::whole);
 
 /// Creates and writes a one-dimensional dataset of texts of variable length, from one rank.
 Dataset write_texts(hid_t parent, const char* name, const std::vector<const char*>& values);
@@ -166,15 +174,6 @@ Dataset open_dataset(hid_t parent, const char* name);
 /// Writes a whole dataset from one rank.
 void write_all(hid_t dataset, hid_t type, const void* values);
 
-/// Writes `values`, dense in the shape of the non-empty `box`, to that box of a dataset. Error(io).
-void write_box_alone(hid_t dataset, hid_t type, const Box& box, const void* values);
-
-/// How create_dataset() made a dataset.
-struct ChunkLayout {
-  Shape shape;  ///< of a chunk; empty: the dataset is contiguous
-  Compression compression = Compression::none;
-};
-ChunkLayout chunk_layout(hid_t dataset);
 /// Where the values of a contiguous dataset begin in its file, in bytes; 0 without values.
 std::int64_t values_offset(hid_t dataset);
 
@@ -184,16 +183,17 @@ struct FilteredChunk {
   std::uint32_t skipped_filters = 0;  ///< a bit for each filter that was left out
   std::string bytes;
 };
-/// The chunks, of `chunk_indices` indices of the first axis each, of values that are dense in
-/// `shape`, filtered as in a dataset of create_dataset(). Touches no file. Error(io).
-std::vector<FilteredChunk> filtered_chunks(hid_t type, const Shape& shape,
-                                           std::int64_t chunk_indices, Compression compression,
+/// The chunks of values that are dense in `shape`, filtered as in a dataset of create_dataset().
+/// Touches no file. Error(io).
+std::vector<FilteredChunk> filtered_chunks(hid_t type, const Shape& shape, Storage storage,
                                            const void* values);
 /// Writes such a chunk of a dataset. index: its first one of the first axis. Error(io).
 void write_filtered_chunk(hid_t dataset, std::int64_t index, std::uint32_t skipped_filters,
                           std::string_view bytes);
 
-/// Reads the bytes of a non-empty box on this rank only. Error(io).
+/// Reads the bytes of a box on this rank only. Error(io).
 std::string read_box(hid_t dataset, hid_t type, const Box& box);
+/// The values of a box of the array `name`, on the host. Error(io).
+Tensor read_values(hid_t file, const char* name, DType dtype, const Box& box);
 
 }  // namespace reelmesh::hdf5

@@ -83,9 +83,9 @@ void write_checksum(hid_t dataset, const std::vector<Value>& values, std::int64_
 
 template <class Value>
 hdf5::Dataset write_array(hid_t file, const char* name, const std::vector<Value>& values,
-                          const Shape& shape, const std::optional<Shape>& chunk = std::nullopt) {
+                          const Shape& shape, hdf5::Storage storage = hdf5::Storage::whole) {
   const hid_t type = native(Value{});
-  hdf5::Dataset dataset = hdf5::create_dataset(file, name, type, shape, chunk);
+  hdf5::Dataset dataset = hdf5::create_dataset(file, name, type, shape, storage);
   hdf5::write_all(dataset.get(), type, values.data());
   write_checksum(dataset.get(), values, shape[0]);
   return dataset;
@@ -181,7 +181,8 @@ void Metrics::write_rows(hid_t file) const {
     std::vector<double> values(rows_.size());
     std::ranges::transform(rows_, values.begin(),
                            [&](const StepMetrics& row) { return row.*column.value; });
-    const hdf5::Dataset dataset = write_array(file, column.name, values, shape, shape);
+    const hdf5::Dataset dataset =
+        write_array(file, column.name, values, shape, hdf5::Storage::deflated_chunks);
     hdf5::describe(dataset.get(), column.meaning, column.units);
     scales.attach(dataset.get(), {step_axis}, shape);
   }

@@ -15,12 +15,7 @@
 namespace reelmesh {
 namespace {
 
-// Where the values of a dataset stand in its file, as rank 0 made it.
-struct Storage {
-  std::int64_t offset = -1;        ///< of the first byte; −1: in chunks
-  std::int64_t chunk_indices = 1;  ///< of the first axis; a chunk has all of the others
-  std::int64_t deflated = 0;       ///< chunks: 1 or 0
-};
+bool in_chunks(const Piece& piece) { return piece.storage != hdf5::Storage::whole; }
 
 std::int64_t index_bytes(const Piece& piece) {
   return piece.box.numel() / piece.box.extent[0] *
@@ -28,15 +23,14 @@ std::int64_t index_bytes(const Piece& piece) {
 }
 
 // How many indices of the first axis are written at a time: whole chunks of about 4 MiB.
-std::int64_t portion_indices(const Piece& piece, std::int64_t chunk_indices = 1) {
-  if (piece.box.empty()) return 1;
-  const std::int64_t indices = std::max<std::int64_t>((4 << 20) / index_bytes(piece), 1);
-  return std::max<std::int64_t>(indices / chunk_indices, 1) * chunk_indices;
+std::int64_t portion_indices(const Piece& piece) {
+  const std::int64_t chunk = in_chunks(piece) ? hdf5::chunk_shape(piece.box.extent)[0] : 1;
+  return std::max<std::int64_t>((4 << 20) / index_bytes(piece) / chunk, 1) * chunk;
 }
 
-std::int64_t portions(const Piece& piece, std::int64_t chunk_indices = 1) {
+std::int64_t portions(const Piece& piece) {
   if (piece.box.empty()) return 0;
-  const std::int64_t portion = portion_indices(piece, chunk_indices);
+  const std::int64_t portion = portion_indices(piece);
   return (piece.box.extent[0] + portion - 1) / portion;
 }
 
@@ -48,8 +42,8 @@ struct Portion {
   const void* values() const { return given != nullptr ? given : read.data(); }
 };
 
-Portion portion(const Piece& piece, std::int64_t number, std::int64_t chunk_indices = 1) {
-  const std::int64_t most = portion_indices(piece, chunk_indices);
+Portion portion(const Piece& piece, std::int64_t number) {
+  const std::int64_t most = portion_indices(piece);
   const std::int64_t first = number * most;
   Box box = piece.box;
   box.offset[0] += first;
@@ -61,13 +55,8 @@ Portion portion(const Piece& piece, std::int64_t number, std::int64_t chunk_indi
   return {std::move(box), static_cast<const char*>(piece.values) + first * index_bytes(piece), {}};
 }
 
-Storage storage_of(hid_t dataset) {
-  const hdf5::ChunkLayout chunks = hdf5::chunk_layout(dataset);
-  if (chunks.shape.empty()) return {hdf5::values_offset(dataset)};
-  return {-1, chunks.shape[0], chunks.compression == hdf5::Compression::deflate ? 1 : 0};
-}
-
-// Values that stand one after the other: this rank writes its own into the file.
+// Values that stand one after the other: this rank writes its own into the file. offset: of the
+// first value of the dataset.
 void write_contiguous(int file, const std::filesystem::path& path, const Piece& piece,
                       std::int64_t offset) {
   // Dirty pages are brought to the disk now and then, so that no flush takes very long.
@@ -91,19 +80,16 @@ struct Chunk {
 
 // Chunks are filtered by the ranks that have their values, all at the same time, and written by
 // rank 0: where a chunk stands depends on the sizes of those before it.
-void write_chunks(const comm::Group& group, hid_t dataset, const Piece& piece,
-                  const Storage& storage) {
-  const std::int64_t rounds = group.max(portions(piece, storage.chunk_indices));
+void write_chunks(const comm::Group& group, hid_t dataset, const Piece& piece) {
+  const std::int64_t rounds = group.max(portions(piece));
   for (std::int64_t round = 0; round < rounds; ++round) {
     std::vector<Chunk> chunks;
     std::string bytes;
     comm::run_collectively(group, [&] {
-      if (round >= portions(piece, storage.chunk_indices)) return;
-      const Portion part = portion(piece, round, storage.chunk_indices);
-      const auto compression =
-          storage.deflated == 1 ? hdf5::Compression::deflate : hdf5::Compression::none;
-      for (const hdf5::FilteredChunk& chunk : hdf5::filtered_chunks(
-               piece.type, part.box.extent, storage.chunk_indices, compression, part.values())) {
+      if (round >= portions(piece)) return;
+      const Portion part = portion(piece, round);
+      for (const hdf5::FilteredChunk& chunk :
+           hdf5::filtered_chunks(piece.type, part.box.extent, piece.storage, part.values())) {
         chunks.push_back(
             {part.box.offset[0] + chunk.index, std::ssize(chunk.bytes), chunk.skipped_filters});
         bytes += chunk.bytes;
@@ -147,32 +133,29 @@ void write_chunks(const comm::Group& group, hid_t dataset, const Piece& piece,
   }
 }
 
+// offsets: of the values of each dataset that is not in chunks.
 void write_values(const comm::Group& group, const std::filesystem::path& path,
-                  const std::vector<Piece>& pieces, const std::vector<Storage>& storages) {
+                  const std::vector<Piece>& pieces, const std::vector<std::int64_t>& offsets) {
   comm::run_collectively(group, [&] {
-    const bool writes = std::ranges::any_of(pieces, [&](const Piece& piece) {
-      return storages[std::size_t(&piece - pieces.data())].offset >= 0 && !piece.box.empty();
-    });
+    const bool writes = std::ranges::any_of(
+        pieces, [](const Piece& piece) { return !in_chunks(piece) && !piece.box.empty(); });
     if (!writes) return;
     Descriptor file = open_file(path, O_WRONLY);
     for (std::size_t i = 0; i < pieces.size(); ++i) {
-      if (storages[i].offset < 0) continue;
-      write_contiguous(file.get(), path, pieces[i], storages[i].offset);
+      if (!in_chunks(pieces[i])) write_contiguous(file.get(), path, pieces[i], offsets[i]);
     }
     close_file(std::move(file), path);
   });
   hdf5::File file;  // on rank 0
   try {
-    const bool chunked =
-        std::ranges::any_of(storages, [](const Storage& storage) { return storage.offset < 0; });
-    if (!chunked) return;
+    if (std::ranges::none_of(pieces, in_chunks)) return;
     comm::run_on_first_rank(group, [&] { file = hdf5::open_to_write(path); });
-    for (std::size_t i = 0; i < pieces.size(); ++i) {
-      if (storages[i].offset >= 0) continue;
+    for (const Piece& piece : pieces) {
+      if (!in_chunks(piece)) continue;
       hdf5::Dataset dataset;
       comm::run_on_first_rank(
-          group, [&] { dataset = hdf5::open_dataset(file.get(), pieces[i].name.c_str()); });
-      write_chunks(group, dataset ? dataset.get() : hdf5::no_id, pieces[i], storages[i]);
+          group, [&] { dataset = hdf5::open_dataset(file.get(), piece.name.c_str()); });
+      write_chunks(group, dataset ? dataset.get() : hdf5::no_id, piece);
     }
     comm::run_on_first_rank(group, [&] { file.close(); });
   } catch (...) {
@@ -230,35 +213,25 @@ std::string piece_checksum(const comm::Group& group, const Piece& piece) {
   return group.rank() == 0 ? combined(all) : "";
 }
 
-void write_pieces_alone(hid_t file, const std::vector<Piece>& pieces) {
-  for (const Piece& piece : pieces) {
-    if (piece.box.empty()) continue;
-    const hdf5::Dataset dataset = hdf5::open_dataset(file, piece.name.c_str());
-    for (std::int64_t number = 0; number < portions(piece); ++number) {
-      const Portion part = portion(piece, number);
-      hdf5::write_box_alone(dataset.get(), piece.type, part.box, part.values());
-    }
-  }
-}
-
 void write_pieces(const comm::Group& group, const std::filesystem::path& path,
                   const std::function<void(hid_t)>& make_structure, std::int64_t chunk_bytes,
                   const std::vector<Piece>& pieces) {
   const std::filesystem::path temporary = temporary_path(path);
   std::optional<NewFile> created;  // on the first rank
   try {
-    std::vector<Storage> storages;
+    std::vector<std::int64_t> offsets;
     comm::run_on_first_rank(group, [&] {
       created.emplace(path);
       hdf5::write_and_close(hdf5::create(temporary), make_structure);
       const hdf5::File made = hdf5::open_for_reading(temporary);
       for (const Piece& piece : pieces) {
-        storages.push_back(storage_of(hdf5::open_dataset(made.get(), piece.name.c_str()).get()));
+        const hdf5::Dataset dataset = hdf5::open_dataset(made.get(), piece.name.c_str());
+        offsets.push_back(hdf5::values_offset(dataset.get()));
       }
       reserve_space(temporary, chunk_bytes);
     });
-    storages = comm::broadcast_values(group, storages, 0);
-    write_values(group, temporary, pieces, storages);
+    offsets = comm::broadcast_values(group, offsets, 0);
+    write_values(group, temporary, pieces, offsets);
     comm::run_collectively(group, [&] {
       flush_to_disk(temporary);
       check_values(temporary, pieces);

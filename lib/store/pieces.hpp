@@ -13,8 +13,9 @@ namespace reelmesh {
 
 /// The part of a dataset that one rank writes.
 struct Piece {
-  std::string name;    ///< of the dataset
-  hid_t type;          ///< of an element in memory and in the file
+  std::string name;  ///< of the dataset
+  hid_t type;        ///< of an element in memory and in the file
+  hdf5::Storage storage;
   Box box;             ///< empty if this rank has nothing to write
   const void* values;  ///< dense in the shape of the box
   /// Instead of `values`, on all ranks: → the values of `count` indices of the first axis,
@@ -37,15 +38,11 @@ std::string texts_checksum(const std::vector<std::string_view>& texts);
 /// The hash of the hashes of all indices, as text.
 std::string combined(std::span<const std::uint64_t> hashes);
 
-/// Writes values to datasets that are there, from this process alone: its pieces in any order,
-/// several of a dataset too. Error(io).
-void write_pieces_alone(hid_t file, const std::vector<Piece>& pieces);
-
 /// Writes `path` from all ranks of `group`. First rank 0 alone calls `make_structure`, which makes
 /// everything except the values. `chunk_bytes`: an upper bound of the bytes that chunks take on
 /// disk. All space is reserved first, because HDF5 1.10 cannot close a file properly on a full
-/// disk. Every rank passes the same datasets in the same order, with boxes of whole indices of the
-/// first axis, and of whole chunks.
+/// disk. Boxes are of whole indices of the first axis, and of whole chunks. Every rank passes the
+/// same datasets in the same order, one alone also several pieces of a dataset.
 ///
 /// No rank waits for another within HDF5 or MPI-IO, where one that fails would leave the others
 /// waiting for ever: values of a contiguous dataset are written by each rank for itself, at their

@@ -1,14 +1,11 @@
 #include "store/restart.hpp"
 
 #include <algorithm>
-#include <cstring>
-#include <deque>
-#include <map>
 
+#include "base/file.hpp"
 #include "base/number.hpp"
-#include "base/units.hpp"
 #include "comm/together.hpp"
-#include "layout/relayout.hpp"
+#include "store/check.hpp"
 #include "store/job_files.hpp"
 #include "store/pieces.hpp"
 
@@ -18,7 +15,7 @@ namespace {
 constexpr std::int64_t max_history = 8;  // samplers keep at most three arrays
 
 const char* array_meaning(const std::string& name) {
-  const auto found = std::ranges::find(restart_arrays, name, &RestartArrayKind::name);
+  const auto found = std::ranges::find(restart_arrays, name, &ArrayKind<RestartShapes>::name);
   if (found != restart_arrays.end()) return found->meaning;
   expect(name.starts_with("history"), "an array {} is not described in restart_arrays", name);
   return "what the sampler keeps of earlier steps";
@@ -29,15 +26,13 @@ std::string cache_sum_text(const RestartRecord& record) {
   return fmt::format("{}", record.cache_sum);
 }
 
-// A hash of all that is read back. arrays: the checksum of the values of each, by its name.
-std::string checksum_of_all(const RestartRecord& record,
-                            const std::map<std::string, std::string>& arrays) {
+// All that is read back but the arrays.
+std::vector<std::string> texts_of(const RestartRecord& record, bool has_cache_sum) {
   std::vector<std::string> texts = hdf5::compared_texts(record.clip);
   texts.insert(texts.end(), {record.inputs, record.generator,
                              fmt::format("{} {}", record.step, record.history)});
-  if (arrays.contains(latents_before_name)) texts.push_back(cache_sum_text(record));
-  for (const auto& [name, checksum] : arrays) texts.insert(texts.end(), {name, checksum});
-  return texts_checksum({texts.begin(), texts.end()});
+  if (has_cache_sum) texts.push_back(cache_sum_text(record));
+  return texts;
 }
 
 bool has_version(hid_t file) {
@@ -55,18 +50,15 @@ std::filesystem::path restart_path(const std::filesystem::path& folder, int clip
 
 void write_restart(const comm::Group& group, const std::filesystem::path& folder,
                    const RestartRecord& record, const std::vector<RestartArray>& arrays) {
-  std::deque<Sharded> moved;  // a chunk, one index of the first axis, is written by one rank
-  std::vector<Piece> pieces;
-  std::map<std::string, std::string> checksums;  // on rank 0
-  std::int64_t bytes = std::int64_t{1} << 16;
+  std::vector<StoredArray> stored;
   for (const RestartArray& array : arrays) {
-    const Shape& shape = array.values.layout.global();
-    moved.push_back(relayout(array.values, Layout::cut(shape, 0, group.size())));
-    pieces.push_back({array.name, H5T_NATIVE_FLOAT, moved.back().box(), moved.back().local.raw()});
-    checksums[array.name] = piece_checksum(group, pieces.back());
-    bytes += checked_product(numel(shape), 4, array.name) + 1024 * shape[0];
+    stored.push_back({array.name, array_meaning(array.name), array.values});
   }
-  const auto structure = [&](hid_t file) {
+  const bool has_cache_sum =
+      std::ranges::find(arrays, latents_before_name, &RestartArray::name) != arrays.end();
+  const std::filesystem::path path = restart_path(folder, record.clip.index);
+  comm::run_on_first_rank(group, [&] { create_folders(path.parent_path()); });
+  write_arrays(group, path, hdf5::Storage::chunks, stored, [&](hid_t file, Checksums checksums) {
     hdf5::write_title(
         file, fmt::format("clip {} of reelmesh after {} steps", record.clip.index, record.step));
     hdf5::write_attribute(file, "restart_version", restart_version);
@@ -74,29 +66,12 @@ void write_restart(const comm::Group& group, const std::filesystem::path& folder
     hdf5::write_attribute(file, "inputs", record.inputs);
     hdf5::write_attribute(file, "step", record.step);
     hdf5::write_attribute(file, "generator", record.generator);
-    hdf5::write_attribute(file, checksum_name, checksum_of_all(record, checksums));
+    std::ranges::sort(checksums);
+    hdf5::write_attribute(file, checksum_name,
+                          checksum_of_all(texts_of(record, has_cache_sum), checksums));
     hdf5::write_attribute(file, "history", record.history);
-    if (checksums.contains(latents_before_name)) {
-      hdf5::write_attribute(file, cache_sum_name, cache_sum_text(record));
-    }
-    for (const RestartArray& array : arrays) {
-      const Shape& shape = array.values.layout.global();
-      Shape chunk = shape;
-      chunk[0] = 1;
-      const hdf5::Dataset dataset = hdf5::create_dataset(file, array.name.c_str(), H5T_NATIVE_FLOAT,
-                                                         shape, chunk, hdf5::Compression::none);
-      hdf5::describe(dataset.get(), array_meaning(array.name), "1");
-      hdf5::write_attribute(dataset.get(), checksum_name, checksums.at(array.name));
-    }
-  };
-  const std::filesystem::path path = restart_path(folder, record.clip.index);
-  comm::run_collectively(group, [&] {
-    std::error_code error;
-    if (group.rank() == 0) std::filesystem::create_directories(path.parent_path(), error);
-    require(!error, Status::cannot_create, "{}: cannot create it: {}", path.parent_path().string(),
-            error.message());
+    if (has_cache_sum) hdf5::write_attribute(file, cache_sum_name, cache_sum_text(record));
   });
-  write_pieces(group, path, structure, bytes, pieces);
 }
 
 std::optional<RestartFile> RestartFile::open(const std::filesystem::path& folder,
@@ -124,22 +99,13 @@ std::optional<RestartFile> RestartFile::open(const std::filesystem::path& folder
     if (!sum) return std::nullopt;
     restart.record_.cache_sum = *sum;
   }
-  std::map<std::string, Shape> arrays;
-  for (const RestartArrayKind& kind : restart_arrays) {
-    if (const Shape& shape = shapes.*kind.shape; !shape.empty()) arrays.emplace(kind.name, shape);
-  }
+  std::vector<ExpectedArray> arrays = expected_arrays(restart_arrays, shapes);
   for (std::int64_t i = 0; i < restart.record_.history; ++i) {
-    arrays.emplace(history_name(i), shapes.latents);
+    arrays.push_back({history_name(i), shapes.latents});
   }
-  std::map<std::string, std::string> checksums;
-  for (const auto& [name, shape] : arrays) {
-    if (!hdf5::holds(file, name.c_str(), H5T_NATIVE_FLOAT, shape)) return std::nullopt;
-    const hdf5::Dataset dataset = hdf5::open_dataset(file, name.c_str());
-    checksums[name] = hdf5::read_text(dataset.get(), checksum_name, max_checksum).value_or("");
-  }
-  if (!hdf5::has_text(file, checksum_name, checksum_of_all(restart.record_, checksums))) {
-    return std::nullopt;
-  }
+  std::ranges::sort(arrays, {}, &ExpectedArray::name);
+  const std::vector<std::string> texts = texts_of(restart.record_, !shapes.latents_before.empty());
+  if (!holds_arrays(file, arrays) || !has_checksum_of_all(file, texts, arrays)) return std::nullopt;
   return restart;
 }
 
@@ -149,12 +115,7 @@ bool RestartFile::has_other_version(const std::filesystem::path& folder, int cli
 }
 
 Tensor RestartFile::read(const std::string& name, const Box& box) const {
-  Tensor values = Tensor::empty(box.extent, DType::float32);
-  if (box.empty()) return values;
-  const hdf5::Dataset dataset = hdf5::open_dataset(file_.get(), name.c_str());
-  const std::string bytes = hdf5::read_box(dataset.get(), H5T_NATIVE_FLOAT, box);
-  std::memcpy(values.raw(), bytes.data(), bytes.size());
-  return values;
+  return hdf5::read_values(file_.get(), name.c_str(), DType::float32, box);
 }
 
 void remove_restart(const std::filesystem::path& folder, int clip) {

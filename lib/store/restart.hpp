@@ -5,7 +5,8 @@
 #include <optional>
 #include <vector>
 
-#include "store/check.hpp"
+#include "store/arrays.hpp"
+#include "store/clip.hpp"
 
 namespace reelmesh {
 
@@ -36,13 +37,7 @@ struct RestartShapes {
 };
 
 inline constexpr const char *residual_name = "residual", *latents_before_name = "latents_before";
-/// The arrays of a restart file, each described once, for writing and reading.
-struct RestartArrayKind {
-  const char* name;
-  const char* meaning;  ///< the attribute long_name
-  Shape RestartShapes::*shape;
-};
-inline constexpr std::array<RestartArrayKind, 5> restart_arrays{{
+inline const std::array<ArrayKind<RestartShapes>, 5> restart_arrays{{
     {"latents", "latents as they are denoised", &RestartShapes::latents},
     {"embeddings", "text embeddings, of the negative prompt first", &RestartShapes::embeddings},
     {"image_latents", "latents of the image that the clip begins from",
@@ -62,9 +57,8 @@ constexpr std::int64_t restart_version = 3;
 /// folder/restart/000007.h5
 std::filesystem::path restart_path(const std::filesystem::path& folder, int clip);
 
-/// Writes a restart file from all ranks of `group`, which hold the arrays: under a temporary name,
-/// flushed to disk, read back and compared, and then renamed, which replaces an earlier one. Arrays
-/// are stored in chunks with checksums, uncompressed. Collective; errors as write_clip.
+/// Writes a restart file from all ranks of `group`, which hold the arrays, as write_arrays. They
+/// are stored in chunks with checksums, uncompressed. Collective; errors as write_arrays.
 void write_restart(const comm::Group& group, const std::filesystem::path& folder,
                    const RestartRecord& record, const std::vector<RestartArray>& arrays);
 

@@ -8,16 +8,6 @@ namespace {
 
 constexpr std::size_t max_texts = std::size_t{1} << 30;  // of all texts: a million prompts
 
-/// An object of the file itself; links to other places are not followed.
-bool is_inside(hid_t file, const char* name, H5O_type_t type) {
-  H5L_info_t link;
-  H5O_info_t object;
-  return H5Lexists(file, name, H5P_DEFAULT) > 0 &&
-         H5Lget_info(file, name, &link, H5P_DEFAULT) >= 0 && link.type == H5L_TYPE_HARD &&
-         H5Oget_info_by_name2(file, name, &object, H5O_INFO_BASIC, H5P_DEFAULT) >= 0 &&
-         object.type == type;
-}
-
 }  // namespace
 
 std::string checksum_of_job(std::string_view options, std::vector<std::string_view> requests,
@@ -45,8 +35,8 @@ SavedJob read_job(const std::filesystem::path& path) {
   const auto options = hdf5::read_text(root, "options", max_texts);
   require(options.has_value(), Status::data, "{}: found no readable attribute options",
           path.string());
-  require(is_inside(root, "requests", H5O_TYPE_DATASET) &&
-              is_inside(root, "provenance", H5O_TYPE_GROUP),
+  require(hdf5::is_inside(root, "requests", H5O_TYPE_DATASET) &&
+              hdf5::is_inside(root, "provenance", H5O_TYPE_GROUP),
           Status::data,
           "{}: found no /requests and /provenance, expected those of a job of this version of "
           "reelmesh; run it with its job file instead",

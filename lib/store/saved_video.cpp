@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
-#include <cstring>
 
 #include "store/check.hpp"
 
@@ -62,16 +61,13 @@ void SavedVideo::check() const {
 Tensor SavedVideo::read(std::int64_t frame) const {
   require(hdf5::has_chunks(file_.get(), "video", H5T_NATIVE_UINT8, shape_, frame, 1), Status::data,
           "{}: frame {} of the video cannot be read: the file is damaged", name_, frame);
-  Tensor pixels = Tensor::empty({height(), width(), 3}, DType::uint8);
-  const hdf5::Dataset dataset = hdf5::open_dataset(file_.get(), "video");
   try {
-    const std::string bytes = hdf5::read_box(dataset.get(), H5T_NATIVE_UINT8,
-                                             {{frame, 0, 0, 0}, {1, height(), width(), 3}});
-    std::memcpy(pixels.raw(), bytes.data(), bytes.size());
+    return hdf5::read_values(file_.get(), "video", DType::uint8,
+                             {{frame, 0, 0, 0}, {1, height(), width(), 3}})
+        .reshape({height(), width(), 3});
   } catch (const Error& error) {
     fail(Status::data, "{}: {}", name_, error.what());
   }
-  return pixels;
 }
 
 }  // namespace reelmesh

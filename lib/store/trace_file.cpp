@@ -4,28 +4,23 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstring>
-#include <deque>
-#include <numeric>
-#include <optional>
+#include <functional>
 #include <vector>
 
+#include "comm/group_values.hpp"
 #include "comm/together.hpp"
 #include "store/pieces.hpp"
 
 namespace reelmesh {
 namespace {
 
-constexpr std::size_t index(PartTable kind) { return static_cast<std::size_t>(kind); }
+using Tables = std::array<Table, part_tables.size() + 2>;
+using RowCounts = std::array<std::int64_t, std::tuple_size_v<Tables>>;
 
-struct Tables {
-  std::array<Table, part_tables.size()> parts{span_table(), message_table(), counter_table()};
-  Table ranks = rank_table(), memory = memory_table();
-  const Table& of(PartTable kind) const { return parts[index(kind)]; }
-};
-
-using RowCounts = std::array<std::int64_t, part_tables.size()>;
-constexpr std::int64_t memory_rows_of_rank = std::int64_t{2} * purposes;
+// Those of the parts first.
+Tables trace_tables() {
+  return {span_table(), message_table(), counter_table(), rank_table(), memory_table()};
+}
 
 using TimePoint = std::chrono::system_clock::time_point;
 
@@ -45,18 +40,52 @@ std::string with_milliseconds(TimePoint exact) {
                      (time - whole).count());
 }
 
-// Everything but the rows. totals: rows of all ranks. origin: time 0.
-void make_structure(hid_t file, const Tables& tables, const RowCounts& totals, int ranks,
-                    const std::string& level, TimePoint origin, bool complete) {
-  hdf5::write_title(file, "trace of reelmesh");
-  hdf5::write_attribute(file, "level", level);
-  hdf5::write_attribute(file, "start", with_milliseconds(origin));
-  hdf5::write_flag(file, "complete", complete);
-  for (const PartTable kind : part_tables) {
-    create_table(file, tables.of(kind), totals[index(kind)]);
+// The rows of one rank of the job.
+struct RowsOfRank {
+  RankPart part;  // has those of /ranks and /memory
+  RowCounts counts{0, 0, 0, 1, 2 * purposes};
+  std::function<std::string(PartTable table, std::int64_t first, std::int64_t count)> read;
+};
+
+// Each rank of `group` passes the rows of some ranks, which follow those of the ranks before it.
+void write_rows(const comm::Group& group, const std::filesystem::path& folder,
+                const std::string& level, TimePoint origin, bool complete, const Tables& tables,
+                const std::vector<RowsOfRank>& rows) {
+  RowCounts own{}, before{}, totals{};
+  const auto add = [](RowCounts& sums, const RowCounts& counts) {
+    for (std::size_t i = 0; i < sums.size(); ++i) sums[i] += counts[i];
+  };
+  for (const RowsOfRank& of_rank : rows) add(own, of_rank.counts);
+  const std::vector<RowCounts> all = comm::all_gather_value(group, own);
+  for (int rank = 0; rank < group.size(); ++rank) {
+    if (rank == group.rank()) before = totals;
+    add(totals, all[static_cast<std::size_t>(rank)]);
   }
-  create_table(file, tables.ranks, ranks);
-  create_table(file, tables.memory, ranks * memory_rows_of_rank);
+  std::vector<Piece> pieces;
+  for (const RowsOfRank& of_rank : rows) {
+    const std::array<const void*, 2> others{&of_rank.part.row, of_rank.part.memory.data()};
+    for (std::size_t i = 0; i < tables.size(); ++i) {
+      // HDF5 allocates no storage for a table without any rows.
+      if (totals[i] == 0) continue;
+      Piece piece{tables[i].name, tables[i].type.get(), hdf5::Storage::whole,
+                  Box{{before[i]}, {of_rank.counts[i]}}};
+      if (i < part_tables.size()) {
+        piece.read = std::bind_front(of_rank.read, part_tables[i]);
+      } else {
+        piece.values = others[i - part_tables.size()];
+      }
+      pieces.push_back(std::move(piece));
+    }
+    add(before, of_rank.counts);
+  }
+  const auto structure = [&](hid_t file) {
+    hdf5::write_title(file, "trace of reelmesh");
+    hdf5::write_attribute(file, "level", level);
+    hdf5::write_attribute(file, "start", with_milliseconds(origin));
+    hdf5::write_flag(file, "complete", complete);
+    for (std::size_t i = 0; i < tables.size(); ++i) create_table(file, tables[i], totals[i]);
+  };
+  write_pieces(group, folder / "trace.h5", structure, 0, pieces);
 }
 
 // The earliest row of the rank on the clock of rank 0; without rows, when recording began.
@@ -65,133 +94,74 @@ std::int64_t part_start(const RankPart& part) {
   return part.clock.on_first_rank(empty ? part.clock.start_ns : part.earliest_ns);
 }
 
-// The rows of one rank. Pieces refer to it.
-struct RowsOfRank {
-  PartReader reader;
-  RankPart part;
-  RowCounts counts{};  // the files may grow meanwhile
-
-  RowsOfRank(const std::filesystem::path& folder, int rank, const RankPart& described,
-             const Tables& tables)
-      : reader(folder, rank), part(described) {
-    part.row.clock_offset_ns = part.clock.end_offset_ns;
-    part.row.clock_drift_ppb = part.clock.drift_ppb();
-    for (const PartTable kind : part_tables) {
-      counts[index(kind)] = reader.rows(kind, tables.of(kind).row_bytes);
-    }
-  }
-
-  // Its pieces of all tables. before: rows of the ranks before it. Tables without any rows have no
-  // piece: HDF5 allocates no storage for a dataset without elements and does not write to it.
-  std::vector<Piece> pieces(const Tables& tables, std::int64_t rank, const RowCounts& before,
-                            const RowCounts& totals, std::int64_t origin) const {
-    std::vector<Piece> all{{"ranks", tables.ranks.type.get(), Box{{rank}, {1}}, &part.row, {}},
-                           {"memory",
-                            tables.memory.type.get(),
-                            Box{{rank * memory_rows_of_rank}, {memory_rows_of_rank}},
-                            part.memory.data(),
-                            {}}};
-    for (const PartTable kind : part_tables) {
-      if (totals[index(kind)] == 0) continue;
-      const Table& table = tables.of(kind);
-      const auto read = [this, kind, origin, bytes = table.row_bytes](std::int64_t first,
-                                                                      std::int64_t count) {
-        return reader.read(kind, bytes, first, count, part.clock, origin);
+// As write_rows, from the files of these ranks.
+void write_parts(const comm::Group& group, const std::filesystem::path& folder,
+                 const std::string& level, bool complete, const std::vector<RankPart>& parts) {
+  const Tables tables = trace_tables();
+  std::int64_t start = INT64_MAX;
+  for (const RankPart& part : parts) start = std::min(start, part_start(part));
+  const std::int64_t origin = -group.max(-start);
+  std::vector<RowsOfRank> rows;
+  comm::run_collectively(group, [&] {
+    for (const RankPart& part : parts) {
+      RowsOfRank& added = rows.emplace_back();
+      added.part = part;
+      added.part.row.clock_offset_ns = part.clock.end_offset_ns;
+      added.part.row.clock_drift_ppb = part.clock.drift_ppb();
+      const PartReader reader(folder, part.row.rank);
+      for (std::size_t i = 0; i < part_tables.size(); ++i) {  // the files may grow meanwhile
+        added.counts[i] = reader.rows(part_tables[i], tables[i].row_bytes);
+      }
+      added.read = [reader, &tables, clock = part.clock, origin](
+                       PartTable table, std::int64_t first, std::int64_t count) {
+        const std::size_t row_bytes = tables[static_cast<std::size_t>(table)].row_bytes;
+        return reader.read(table, row_bytes, first, count, clock, origin);
       };
-      const Box box{{before[index(kind)]}, {counts[index(kind)]}};
-      all.push_back({table.name, table.type.get(), box, nullptr, read});
     }
-    return all;
-  }
-};
+  });
+  write_rows(group, folder, level, time_of(origin), complete, tables, rows);
+}
+
+// This process, without MPI.
+comm::Group alone() { return comm::Group::pretended(0, 1); }
 
 }  // namespace
 
 void make_trace_file(const std::filesystem::path& folder, int ranks, const std::string& level) {
-  const Tables tables;
-  std::deque<RowsOfRank> rows;
-  RowCounts totals{};
-  std::int64_t origin = INT64_MAX;
+  std::vector<RankPart> parts;
   for (int rank = 0; rank < ranks; ++rank) {
-    const RankPart part = PartReader(folder, rank).rank_part();
-    const RowsOfRank& added = rows.emplace_back(folder, rank, part, tables);
-    origin = std::min(origin, part_start(part));
-    for (std::size_t i = 0; i < totals.size(); ++i) totals[i] += added.counts[i];
+    parts.push_back(PartReader(folder, rank).rank_part());
   }
-  hdf5::write_file(folder / "trace.h5", [&](hid_t file) {
-    make_structure(file, tables, totals, ranks, level, time_of(origin), false);
-    RowCounts before{};
-    for (int rank = 0; rank < ranks; ++rank) {
-      const RowsOfRank& own = rows[static_cast<std::size_t>(rank)];
-      write_pieces_alone(file, own.pieces(tables, rank, before, totals, origin));
-      for (std::size_t i = 0; i < before.size(); ++i) before[i] += own.counts[i];
-    }
-  });
+  write_parts(alone(), folder, level, false, parts);
 }
 
 void write_trace_file(const comm::Group& world, const std::filesystem::path& folder,
                       const std::string& level, const RankPart& mine) {
-  const Tables tables;
-  const int rank = world.rank(), ranks = world.size();
-  const std::int64_t origin = -world.max(-part_start(mine));
-  std::optional<RowsOfRank> rows;
-  comm::run_collectively(world, [&] { rows.emplace(folder, rank, mine, tables); });
-  RowCounts before{}, totals{};
-  for (const PartTable kind : part_tables) {
-    const std::size_t i = index(kind);
-    std::vector<std::int64_t> counts(static_cast<std::size_t>(ranks), 0);
-    counts[static_cast<std::size_t>(rank)] = rows->counts[i];
-    world.sum(counts);
-    before[i] = std::accumulate(counts.begin(), counts.begin() + rank, std::int64_t{0});
-    totals[i] = std::accumulate(counts.begin(), counts.end(), std::int64_t{0});
-  }
-  const auto structure = [&](hid_t file) {
-    make_structure(file, tables, totals, ranks, level, time_of(origin), true);
-  };
-  write_pieces(world, folder / "trace.h5", structure, 0,
-               rows->pieces(tables, rank, before, totals, origin));
+  write_parts(world, folder, level, true, {mine});
 }
 
 void write_simulated_trace(const std::filesystem::path& folder, TimePoint start,
                            const std::vector<RankRecord>& ranks,
                            const std::vector<std::vector<trace::Span>>& spans) {
-  const Tables tables;
-  RowCounts totals{};
-  for (const auto& of_rank : spans) totals[index(PartTable::spans)] += std::ssize(of_rank);
-  const auto level =
-      std::string(trace::level_names[static_cast<std::size_t>(trace::Level::stages)]);
-  hdf5::write_file(folder / "trace.h5", [&](hid_t file) {
-    make_structure(file, tables, totals, static_cast<int>(ranks.size()), level, start, true);
-    std::int64_t before = 0;
-    for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
-      const auto number = static_cast<std::int64_t>(rank);
-      const RankRow row = to_rank_row(ranks[rank], static_cast<int>(rank));
-      const auto memory = memory_rows(ranks[rank], static_cast<int>(rank));
-      const auto read = [&](std::int64_t first, std::int64_t count) {
-        std::string bytes(static_cast<std::size_t>(count) * sizeof(SpanRow), '\0');
-        for (std::int64_t i = 0; i < count; ++i) {
-          const SpanRow made =
-              to_span_row(spans[rank][static_cast<std::size_t>(first + i)], static_cast<int>(rank));
-          std::memcpy(bytes.data() + static_cast<std::size_t>(i) * sizeof(SpanRow), &made,
-                      sizeof made);
-        }
-        return bytes;
-      };
-      std::vector<Piece> pieces{{"ranks", tables.ranks.type.get(), Box{{number}, {1}}, &row, {}},
-                                {"memory",
-                                 tables.memory.type.get(),
-                                 Box{{number * memory_rows_of_rank}, {memory_rows_of_rank}},
-                                 memory.data(),
-                                 {}}};
-      if (!spans[rank].empty()) {
-        const Table& table = tables.of(PartTable::spans);
-        const Box box{{before}, {std::ssize(spans[rank])}};
-        pieces.push_back({table.name, table.type.get(), box, nullptr, read});
+  std::vector<RowsOfRank> rows;
+  for (std::size_t i = 0; i < ranks.size(); ++i) {
+    const auto rank = static_cast<int>(i);
+    RowsOfRank& added = rows.emplace_back();
+    added.part.row = to_rank_row(ranks[i], rank);
+    added.part.memory = memory_rows(ranks[i], rank);
+    added.counts[static_cast<std::size_t>(PartTable::spans)] = std::ssize(spans[i]);
+    added.read = [&own = spans[i], rank](PartTable, std::int64_t first, std::int64_t count) {
+      std::string bytes;
+      for (std::int64_t at = first; at < first + count; ++at) {
+        const SpanRow row = to_span_row(own[static_cast<std::size_t>(at)], rank);
+        bytes.append(reinterpret_cast<const char*>(&row), sizeof row);
       }
-      write_pieces_alone(file, pieces);
-      before += std::ssize(spans[rank]);
-    }
-  });
+      return bytes;
+    };
+  }
+  const auto level = std::size_t(trace::Level::stages);
+  write_rows(alone(), folder, std::string(trace::level_names[level]), start, true, trace_tables(),
+             rows);
 }
 
 }  // namespace reelmesh

@@ -4,12 +4,12 @@
 
 #include <algorithm>
 #include <cstring>
-#include <deque>
 #include <string_view>
 
+#include "base/file.hpp"
 #include "comm/group_values.hpp"
 #include "comm/together.hpp"
-#include "layout/relayout.hpp"
+#include "store/arrays.hpp"
 #include "store/check.hpp"
 #include "store/pieces.hpp"
 
@@ -19,28 +19,18 @@ namespace {
 constexpr const char *version_name = "restart_version", *count_name = "arrays";
 constexpr std::size_t max_fingerprint = std::size_t{1} << 20;
 
-const Shape& shape_of(const TrainingArray& array) { return array.values.layout.global(); }
-
-void check(const comm::Group& group, const TrainingArray& array) {
-  const Tensor& local = array.values.local;
-  const Box& box = array.values.box();
-  expect(array.name.find('/') == std::string::npos && numel(shape_of(array)) > 0 &&
-             !shape_of(array).empty() && array.values.layout.ranks() == group.size() &&
-             (box.empty() || (local.dtype() == DType::float32 && local.shape() == box.extent)),
-         "array {} of a training cannot be stored: {} of {}", array.name, to_string(box),
-         to_string(shape_of(array)));
+// As they are in the file.
+std::vector<ExpectedArray> expected(const std::vector<TrainingArray>& arrays) {
+  std::vector<ExpectedArray> result;
+  for (const TrainingArray& array : arrays) {
+    result.push_back({array.name, array.values.layout.global()});
+  }
+  return result;
 }
 
-// Of all that is read back but the values. arrays: their checksums, in the order of the list.
-std::string checksum_of_all(std::int64_t step, const std::string& fingerprint,
-                            const std::vector<TrainingArray>& arrays,
-                            const std::vector<std::string>& checksums) {
-  const std::string number = fmt::format("{}", step);
-  std::vector<std::string_view> texts{number, fingerprint};
-  for (std::size_t i = 0; i < arrays.size(); ++i) {
-    texts.insert(texts.end(), {arrays[i].name, checksums[i]});
-  }
-  return texts_checksum(texts);
+// All that is read back but the arrays.
+std::vector<std::string> texts_of_training(std::int64_t step, const std::string& fingerprint) {
+  return {fmt::format("{}", step), fingerprint};
 }
 
 // The items of a fingerprint that another one does not have.
@@ -78,7 +68,7 @@ std::int64_t require_step(std::uint64_t found, const std::string& path, std::int
 
 // Checks all but the values. → the number of steps.
 std::int64_t check_structure(hid_t file, const std::string& path, const std::string& fingerprint,
-                             std::int64_t max_steps, const std::vector<TrainingArray>& arrays) {
+                             std::int64_t max_steps, const std::vector<ExpectedArray>& arrays) {
   const auto version = hdf5::read_unsigned(file, version_name);
   require(version.has_value() && hdf5::is_known_version(file), Status::data,
           "{}: found no state of a training, expected the restart file of one", path);
@@ -90,23 +80,18 @@ std::int64_t check_structure(hid_t file, const std::string& path, const std::str
   require(found && step && count, Status::data,
           "{}: is damaged: no step, fingerprint or number of arrays can be read", path);
   require_same(path, *found, fingerprint);
-  std::vector<std::string> checksums;
-  for (const TrainingArray& array : arrays) {
-    const auto shape = hdf5::dataset_shape(file, array.name.c_str(), H5T_NATIVE_FLOAT);
+  for (const auto& [name, expected, dtype] : arrays) {
+    const auto shape = hdf5::dataset_shape(file, name.c_str(), hdf5::native_type(dtype));
     require(shape.has_value(), Status::data, "{}: found no float32 array {}, expected one of {}",
-            path, array.name, to_string(shape_of(array)));
-    require(*shape == shape_of(array), Status::data, "{}: array {} has shape {}, expected {}", path,
-            array.name, to_string(*shape), to_string(shape_of(array)));
-    const hdf5::Dataset dataset = hdf5::open_dataset(file, array.name.c_str());
-    checksums.push_back(hdf5::read_text(dataset.get(), checksum_name, max_checksum).value_or(""));
+            path, name, to_string(expected));
+    require(*shape == expected, Status::data, "{}: array {} has shape {}, expected {}", path, name,
+            to_string(*shape), to_string(expected));
   }
   require(*count == arrays.size(), Status::data, "{}: found {} arrays, expected {}", path, *count,
           arrays.size());
   const std::int64_t steps = require_step(*step, path, max_steps);
-  require(
-      hdf5::has_text(file, checksum_name, checksum_of_all(steps, fingerprint, arrays, checksums)),
-      Status::data, "{}: is damaged: found another checksum of its attributes than was written",
-      path);
+  require(has_checksum_of_all(file, texts_of_training(steps, fingerprint), arrays), Status::data,
+          "{}: is damaged: found another checksum of its attributes than was written", path);
   return steps;
 }
 
@@ -119,39 +104,23 @@ std::filesystem::path training_restart_path(const std::filesystem::path& folder)
 void write_training_restart(const comm::Group& group, const std::filesystem::path& folder,
                             std::int64_t step, const std::string& fingerprint,
                             const std::vector<TrainingArray>& arrays) {
-  std::deque<Sharded> moved;  // whole indices of the first axis, for checksums
-  std::vector<Piece> pieces;
-  std::vector<std::string> checksums;  // on rank 0
+  std::vector<StoredArray> stored;
   for (const TrainingArray& array : arrays) {
-    check(group, array);
-    moved.push_back(relayout(array.values, Layout::cut(shape_of(array), 0, group.size())));
-    pieces.push_back({array.name, H5T_NATIVE_FLOAT, moved.back().box(), moved.back().local.raw()});
-    checksums.push_back(piece_checksum(group, pieces.back()));
+    stored.push_back(
+        {array.name, "parameters of the training, or moments of their gradients", array.values});
   }
-  const auto structure = [&](hid_t file) {
-    hdf5::write_title(file, fmt::format("training by reelmesh after {} steps", step));
-    hdf5::write_attribute(file, version_name, training_restart_version);
-    hdf5::write_attribute(file, "step", step);
-    hdf5::write_attribute(file, "fingerprint", fingerprint);
-    hdf5::write_attribute(file, count_name, std::int64_t{std::ssize(arrays)});
-    hdf5::write_attribute(file, checksum_name,
-                          checksum_of_all(step, fingerprint, arrays, checksums));
-    for (std::size_t i = 0; i < arrays.size(); ++i) {
-      const hdf5::Dataset dataset =
-          hdf5::create_dataset(file, arrays[i].name.c_str(), H5T_NATIVE_FLOAT, shape_of(arrays[i]));
-      hdf5::describe(dataset.get(), "parameters of the training, or moments of their gradients",
-                     "1");
-      hdf5::write_attribute(dataset.get(), checksum_name, checksums[i]);
-    }
-  };
   const std::filesystem::path path = training_restart_path(folder);
-  comm::run_collectively(group, [&] {
-    std::error_code error;
-    if (group.rank() == 0) std::filesystem::create_directories(path.parent_path(), error);
-    require(!error, Status::cannot_create, "{}: cannot create it: {}", path.parent_path().string(),
-            error.message());
-  });
-  write_pieces(group, path, structure, 0, pieces);
+  comm::run_on_first_rank(group, [&] { create_folders(path.parent_path()); });
+  write_arrays(
+      group, path, hdf5::Storage::whole, stored, [&](hid_t file, const Checksums& checksums) {
+        hdf5::write_title(file, fmt::format("training by reelmesh after {} steps", step));
+        hdf5::write_attribute(file, version_name, training_restart_version);
+        hdf5::write_attribute(file, "step", step);
+        hdf5::write_attribute(file, "fingerprint", fingerprint);
+        hdf5::write_attribute(file, count_name, std::int64_t{std::ssize(arrays)});
+        hdf5::write_attribute(file, checksum_name,
+                              checksum_of_all(texts_of_training(step, fingerprint), checksums));
+      });
 }
 
 void require_training_of(const std::filesystem::path& folder, const std::string& fingerprint,
@@ -171,7 +140,8 @@ std::optional<std::int64_t> read_training_restart(const comm::Group& group,
                                                   const std::string& fingerprint,
                                                   std::int64_t steps,
                                                   const std::vector<TrainingArray>& arrays) {
-  for (const TrainingArray& array : arrays) check(group, array);
+  for (const auto& [name, values] : arrays) require_dense(group, name, values);
+  const std::vector<ExpectedArray> in_file = expected(arrays);
   const std::filesystem::path path = training_restart_path(folder);
   std::int64_t exists = 0;
   if (group.rank() == 0) exists = std::filesystem::exists(path) ? 1 : 0;
@@ -183,26 +153,24 @@ std::optional<std::int64_t> read_training_restart(const comm::Group& group,
     require(static_cast<bool>(file), Status::data, "{}: is damaged: HDF5 cannot open it",
             path.string());
     if (group.rank() == 0) {
-      step = check_structure(file.get(), path.string(), fingerprint, steps, arrays);
+      step = check_structure(file.get(), path.string(), fingerprint, steps, in_file);
     }
   });
   comm::run_collectively(group, [&] {  // each rank checks some arrays
     const auto ranks = static_cast<std::size_t>(group.size());
-    for (std::size_t i = static_cast<std::size_t>(group.rank()); i < arrays.size(); i += ranks) {
-      require(hdf5::holds_whole(file.get(), arrays[i].name.c_str(), H5T_NATIVE_FLOAT,
-                                shape_of(arrays[i])),
+    for (std::size_t i = static_cast<std::size_t>(group.rank()); i < in_file.size(); i += ranks) {
+      const auto& [name, shape, dtype] = in_file[i];
+      require(hdf5::holds_whole(file.get(), name.c_str(), hdf5::native_type(dtype), shape),
               Status::data, "{}: is damaged: found other values of {} than were written",
-              path.string(), arrays[i].name);
+              path.string(), name);
     }
   });
   comm::run_collectively(group, [&] {
-    for (const TrainingArray& array : arrays) {
-      const Box& box = array.values.box();
-      if (box.empty()) continue;
-      const hdf5::Dataset dataset = hdf5::open_dataset(file.get(), array.name.c_str());
-      const std::string bytes = hdf5::read_box(dataset.get(), H5T_NATIVE_FLOAT, box);
-      Tensor local = array.values.local;
-      std::memcpy(local.raw(), bytes.data(), bytes.size());
+    for (const auto& [name, values] : arrays) {
+      const Tensor found =
+          hdf5::read_values(file.get(), name.c_str(), DType::float32, values.box());
+      Tensor local = values.local;
+      if (!found.empty()) std::memcpy(local.raw(), found.raw(), std::size_t(found.bytes()));
     }
   });
   return comm::broadcast_value(group, step, 0);

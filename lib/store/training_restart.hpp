@@ -23,10 +23,9 @@ constexpr std::int64_t training_restart_version = 1;
 /// folder/restart/training.h5
 std::filesystem::path training_restart_path(const std::filesystem::path& folder);
 
-/// Writes the state after `step` steps from all ranks of `group`: under a temporary name, flushed
-/// to disk, read back and compared, and then renamed, which replaces an earlier one. Arrays are
+/// Writes the state after `step` steps from all ranks of `group`, as write_arrays. Arrays are
 /// partitions or replicated. fingerprint: all that must agree for the training to go on, items
-/// "name value" separated by ", ". Collective; errors as write_pieces.
+/// "name value" separated by ", ". Collective; errors as write_arrays.
 void write_training_restart(const comm::Group& group, const std::filesystem::path& folder,
                             std::int64_t step, const std::string& fingerprint,
                             const std::vector<TrainingArray>& arrays);

@@ -238,13 +238,13 @@ TEST_F(Clip, IsRefusedAsAVideoIfItIsNone) {
 
 // The bytes that HDF5 stores for an array of this many values, pixel_at, in one chunk.
 std::string stored_chunk(const std::filesystem::path& scratch, std::int64_t values,
-                         hdf5::Compression compression) {
+                         hdf5::Storage storage) {
   const Shape shape{values};
   std::string pixels;
   for (std::int64_t i = 0; i < values; ++i) pixels += static_cast<char>(pixel_at(i));
   const hdf5::File file = hdf5::create(scratch);
   const hdf5::Dataset dataset =
-      hdf5::create_dataset(file.get(), "chunk", H5T_NATIVE_UINT8, shape, shape, compression);
+      hdf5::create_dataset(file.get(), "chunk", H5T_NATIVE_UINT8, shape, storage);
   hdf5::write_all(dataset.get(), H5T_NATIVE_UINT8, pixels.data());
   EXPECT_GE(H5Fflush(file.get(), H5F_SCOPE_LOCAL), 0);
   hsize_t bytes = 0;
@@ -263,12 +263,12 @@ TEST_F(Clip, IsRefusedIfAChunkDoesNotGiveItsValuesExactly) {
   constexpr std::uint32_t shuffle = 0b001, deflate = 0b010, checksum = 0b100;
   write();
   if (world.rank() == 0) {
-    const auto stored = [&](std::int64_t values, hdf5::Compression compression) {
-      return stored_chunk(folder.path() / "scratch.h5", values, compression);
+    const auto stored = [&](std::int64_t values, hdf5::Storage storage) {
+      return stored_chunk(folder.path() / "scratch.h5", values, storage);
     };
-    const auto plain = [&](std::int64_t values) { return stored(values, hdf5::Compression::none); };
+    const auto plain = [&](std::int64_t values) { return stored(values, hdf5::Storage::chunks); };
     const auto deflated = [&](std::int64_t values) {
-      return stored(values, hdf5::Compression::deflate);
+      return stored(values, hdf5::Storage::deflated_chunks);
     };
     struct Chunk {
       const char* what;
@@ -322,13 +322,17 @@ TEST_F(Clip, IsRefusedIfAChunkIsMissingThoughItsChecksumIsThatOfZeros) {
   if (world.rank() == 0) {
     const std::string zeros(pixels, '\0');
     const std::vector<std::uint64_t> hashes(frames, hash_of(zeros));
-    const Shape shape{frames, 8, 8, 3}, chunk{1, 8, 8, 3};
+    const Shape shape{frames, 8, 8, 3};
+    constexpr auto storage = hdf5::Storage::deflated_chunks;
     const hdf5::File made = hdf5::create(file());
     hdf5::write_attribute(made.get(), "fps", 8.0);
     const hdf5::Dataset video =
-        hdf5::create_dataset(made.get(), "video", H5T_NATIVE_UINT8, shape, chunk);
+        hdf5::create_dataset(made.get(), "video", H5T_NATIVE_UINT8, shape, storage);
     hdf5::write_attribute(video.get(), checksum_name, combined(hashes));
-    hdf5::write_box_alone(video.get(), H5T_NATIVE_UINT8, {{0, 0, 0, 0}, chunk}, zeros.data());
+    const auto chunks =
+        hdf5::filtered_chunks(H5T_NATIVE_UINT8, {1, 8, 8, 3}, storage, zeros.data());
+    hdf5::write_filtered_chunk(video.get(), 0, chunks.front().skipped_filters,
+                               chunks.front().bytes);
   }
   world.barrier();
   const SavedVideo video = SavedVideo::open(file(), "prompt.video", frames, 64);
