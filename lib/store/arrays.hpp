@@ -1,7 +1,7 @@
 #pragma once
 // Files of named arrays that are sharded over the ranks of a group: clips, restart files, states of
-// a training and encoded samples. Each array has a checksum of its values. Where a file has other
-// values that are read back, it has one of those, too, as HDF5 stores attributes without.
+// a training and encoded samples. Each array has a checksum of its values. Files whose attributes
+// are read back have one of these, too, as HDF5 stores attributes without.
 #include <filesystem>
 #include <functional>
 #include <optional>
@@ -24,7 +24,7 @@ struct ArrayKind {
   DType dtype = DType::float32;
   std::vector<Axis> axes = {};  ///< whose dimension scales it has
 };
-/// The same of an array with a value in Of<Value>.
+/// The same for files whose arrays are the members of Of<Value>: shapes, or values.
 template <template <class> class Of>
 struct MemberArray : ArrayKind<Of<Shape>> {
   std::optional<Sharded> Of<std::optional<Sharded>>::*values;
@@ -77,9 +77,10 @@ std::vector<ExpectedArray> expected_arrays(const auto& kinds, const Shapes& shap
 /// Whether a file that may be damaged has all of them in chunks, with the values that were written.
 bool holds_arrays(hid_t file, const std::vector<ExpectedArray>& arrays);
 
-/// A hash of the texts of a file that are read back, and of the checksums of its arrays.
+/// A hash of the attributes of a file that are read back, as texts, and of the checksums of its
+/// arrays.
 std::string checksum_of_all(std::vector<std::string> texts, const Checksums& arrays);
-/// Whether it is the attribute `checksum` of a file, in which arrays of these names are.
+/// Whether the attribute `checksum` of a file, which must have arrays of these names, is that hash.
 bool has_checksum_of_all(hid_t file, const std::vector<std::string>& texts,
                          const std::vector<ExpectedArray>& arrays);
 
