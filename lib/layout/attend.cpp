@@ -12,7 +12,8 @@
 #include "base/trace.hpp"
 #include "comm/together.hpp"
 #include "layout/relayout.hpp"
-#include "ops/attention.hpp"
+#include "ops/attention_backward.hpp"
+#include "ops/rows.hpp"
 #include "tensor/gpus.hpp"
 #include "tensor/ledger.hpp"
 #include "tensor/purpose.hpp"
@@ -143,6 +144,7 @@ Attend::Attend(const comm::Group& group, const std::vector<Layout>& segments,
                const Numerics& numerics)
     : group_(group),
       mesh_(segments, geometry),
+      columns_(group, segments, geometry.channels),
       dtype_(dtype),
       device_(device),
       numerics_(numerics),
@@ -510,6 +512,7 @@ Tensor Attend::operator()(const Tensor& q, const std::function<Tensor()>& keys_v
                           float scale) const {
   expect(q.dtype() == dtype_ && q.device() == device_, "attention of {} on {} set up for {} on {}",
          name_of(q.dtype()), to_string(q.device()), name_of(dtype_), to_string(device_));
+  if (Tape* tape = Tape::recording()) return recorded(*tape, q, keys_values(), scale);
   Rows queries = send_queries(q);
   Tensor mine = keys_values();
   if (!row_.ranks.empty()) mine = gather_row(mine);
@@ -533,6 +536,47 @@ Tensor Attend::operator()(const Tensor& q, const std::function<Tensor()>& keys_v
     if ((first / part_tokens + 1) % parts_between_points == 0) interruption_point();
   }
   return return_results(attention.finish(), q);
+}
+
+Tensor Attend::recorded(Tape& tape, const Tensor& q, const Tensor& keys_values, float scale) const {
+  const std::int64_t tokens = q.shape(0), heads = q.shape(2), channels = q.shape(3);
+  const std::int64_t d = heads * channels;
+  expect(q.shape(1) == 1, "gradients of the attention of a batch of {}", q.shape(1));
+  const auto own_heads = [channels](const Tensor& x) {
+    return x.reshape({x.shape(0), 1, x.shape(1) / channels, channels});
+  };
+  const auto as_columns = [](const Tensor& x) {
+    return x.reshape({x.shape(0), x.shape(2) * x.shape(3)});
+  };
+  const Tensor both = keys_values.reshape({tokens, 2 * d});
+  struct Inputs {
+    Tensor q, k, v;
+    ops::AttentionForward forward;
+  };
+  Inputs in{own_heads(columns_.to_columns(q.reshape({tokens, d}))),
+            own_heads(columns_.to_columns(ops::columns(both, 0, d))),
+            own_heads(columns_.to_columns(ops::columns(both, d, d))),
+            {}};
+  in.forward = ops::attention_forward(in.q, in.k, in.v, scale, numerics_);
+  Tensor out = columns_.to_tokens(as_columns(in.forward.out), d).reshape(q.shape());
+  if (Tape::of(q, keys_values) == nullptr) return out;
+  const TapeValue of_q(q), of_keys_values(keys_values);
+  tape.record(out, [=, this, &tape](const Tensor& d_out) mutable {
+    ops::AttentionGradients of_heads = ops::attention_backward(
+        in.q, in.k, in.v, in.forward,
+        own_heads(columns_.to_columns(d_out.reshape({tokens, d}))), scale, numerics_);
+    in = {};
+    const auto to_tokens = [&](Tensor& x) {
+      const Tensor own = std::exchange(x, {});
+      return columns_.to_tokens(as_columns(own), d);
+    };
+    if (of_q) ops::add_gradient(tape, of_q, to_tokens(of_heads.q).reshape(of_q.shape));
+    Tensor d_both = Tensor::empty({tokens, 2 * d}, d_out.dtype(), d_out.device());
+    ops::set_columns(d_both, 0, to_tokens(of_heads.k));
+    ops::set_columns(d_both, d, to_tokens(of_heads.v));
+    ops::add_gradient(tape, of_keys_values, d_both.reshape(of_keys_values.shape));
+  });
+  return out;
 }
 
 }  // namespace reelmesh

@@ -5,6 +5,7 @@
 
 #include "layout/mesh.hpp"
 #include "layout/sharded.hpp"
+#include "layout/token_columns.hpp"
 #include "ops/attention.hpp"
 #include "tensor/cuda/strided_copy.hpp"
 
@@ -72,6 +73,9 @@ class Attend {
   /// row-major in its box. keys_values: computes [token, batch, 2, head, channel] of the same
   /// tokens, called while the queries are being sent. scale: factor of q·k before the softmax.
   /// → [token, batch, head, channel]. Collective over the group.
+  ///
+  /// Gradients of queries, keys and values, of a batch of one: while a tape records, each rank has
+  /// all tokens for its share of the heads, forward and backward (ops/attention_backward.hpp).
   Tensor operator()(const Tensor& q, const std::function<Tensor()>& keys_values, float scale) const;
 
  private:
@@ -99,6 +103,7 @@ class Attend {
   Rows send_part(const Tensor& keys_values, const Part& keys, const Holders& holders) const;
   Tensor receive_part(Rows part, const Part& keys, const Holders& holders) const;
   Tensor return_results(const Tensor& attended, const Tensor& q) const;
+  Tensor recorded(Tape& tape, const Tensor& q, const Tensor& keys_values, float scale) const;
   Tensor attend_to_all_keys(Rows queries, const Tensor& mine, float scale) const;
   std::vector<Range> heads_of_row() const;
   static Tensor dense_heads(const Tensor& x, const Range& some, std::int64_t first = 0);
@@ -112,6 +117,7 @@ class Attend {
 
   comm::Group group_;
   AttentionMesh mesh_;
+  TokenColumns columns_;
   Holders row_;      ///< if there are several rows and columns: this rank's row
   Holders holders_;  ///< of the parts
   DType dtype_;

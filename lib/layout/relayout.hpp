@@ -6,7 +6,7 @@
 
 #include "layout/message_key.hpp"
 #include "layout/sharded.hpp"
-#include "tensor/cuda/strided_copy.hpp"
+#include "tensor/strided_copy.hpp"
 
 namespace reelmesh {
 
@@ -99,9 +99,5 @@ void copy_box(const Box& box, const Tensor& source, const Box& from, Tensor& tar
 
 /// The same copy as strides and offsets. The box is not empty; at most StridedCopy::max_axes axes.
 gpu::StridedCopy strided_copy(const Box& box, const Box& from, const Box& to);
-
-/// Copies a box of elements between arrays with these strides; the last axis is contiguous in both.
-/// Both are on the host or on the same device, where it is one kernel.
-void copy_elements(const gpu::StridedCopy& copy, const Tensor& source, Tensor& target);
 
 }  // namespace reelmesh

@@ -85,4 +85,16 @@ Tensor TokenColumns::gather(const Tensor& x) const {
   return out;
 }
 
+Tensor TokenColumns::whole(const Tensor& own, std::int64_t channels) const {
+  const Shape global{own.shape(0), channels};
+  std::vector<Box> boxes;
+  for (int rank = 0; rank < group_.size(); ++rank) {
+    const Range range = columns(channels, rank);
+    boxes.push_back({{0, range.begin}, {own.shape(0), range.count}});
+  }
+  return relayout({own, Layout(global, std::move(boxes)), group_},
+                  Layout::replicated(global, group_.size()))
+      .local;
+}
+
 }  // namespace reelmesh

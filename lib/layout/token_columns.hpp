@@ -6,10 +6,11 @@
 #include <vector>
 
 #include "layout/relayout.hpp"
+#include "tensor/tape.hpp"
 
 namespace reelmesh {
 
-class TokenColumns {
+class TokenColumns : public TokenRows {
  public:
   /// segments: as of Attend: partitions of the tokens of each segment over the group. unit: ranks
   /// divide channels in multiples of it (the channels of a head), as evenly as integers allow; the
@@ -20,20 +21,23 @@ class TokenColumns {
   std::int64_t all_tokens() const { return all_tokens_; }
   std::int64_t own_tokens() const { return own_tokens_; }
   /// The range of the channels that a rank has in the second layout.
-  struct Range {
-    std::int64_t begin = 0, count = 0;
-  };
   Range columns(std::int64_t channels, int rank) const;
-  Range own_columns(std::int64_t channels) const { return columns(channels, group_.rank()); }
+  Range own_columns(std::int64_t channels) const override {
+    return columns(channels, group_.rank());
+  }
 
   // x: this rank's tokens [token, channel], segment after segment, each row-major in its box, of
   // any type and on any device. All are collective over the group.
   /// → all tokens in global order, [token, own column].
-  Tensor to_columns(const Tensor& x) const;
+  Tensor to_columns(const Tensor& x) const override;
   /// The reverse: x [all tokens, own column] → [own token, channel].
   Tensor to_tokens(const Tensor& x, std::int64_t channels) const;
   /// → all tokens in global order with all channels, on every rank.
-  Tensor gather(const Tensor& x) const;
+  Tensor gather(const Tensor& x) const override;
+  Tensor whole(const Tensor& own, std::int64_t channels) const override;
+  std::int64_t first_rows() const override {
+    return segments_.empty() ? 0 : numel(segments_.front().global());
+  }
 
  private:
   enum class Way { to_columns, to_tokens, gather };

@@ -11,6 +11,7 @@
 #include "ops/operation.hpp"
 #include "ops/parallel.hpp"
 #include "ops/row_sums.hpp"
+#include "ops/norm_gradients.hpp"
 #include "tensor/convert.hpp"
 #include "tensor/dispatch.hpp"
 #include "tensor/ledger.hpp"
@@ -334,10 +335,12 @@ Tensor rms_norm(const Tensor& x, const Tensor& weight, float eps) {
 Tensor layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, float eps) {
   const Operation operation(trace::spans::norm, {norm_flops::layer * x.numel(),
                                                  2 * x.bytes() + weight.bytes() + bias.bytes()});
-  return dispatch(
+  Tensor out = dispatch(
       x.device(), [&] { return gpu::layer_norm(x, weight, bias, eps); },
       [&] { return cpu::layer_norm(x, weight, bias, eps); },
       [&] { return Tensor::empty(x.shape(), x.dtype(), x.device()); });
+  record_layer_norm(x, weight, bias, eps, {}, out);
+  return out;
 }
 
 Tensor change_sums(const Tensor& x, const Tensor& before) {
@@ -377,15 +380,21 @@ void modulated_layer_norm(const Tensor& x, const Tensor& weight, const Tensor& b
   dispatch(
       x.device(), [&] { gpu::modulated_layer_norm(x, weight, bias, eps, modulation, out); },
       [&] { cpu::modulated_layer_norm(x, weight, bias, eps, modulation, out); });
+  record_layer_norm(x, weight, bias, eps, modulation, out);
 }
 
 void add_gated(Tensor& x, const Tensor& y, const Tensor& table, int gate,
                const FirstTokens& first) {
-  if (x.empty()) return;
-  note_moved(3 * x.bytes());
-  dispatch(
-      x.device(), [&] { gpu::add_gated(x, y, table, gate, first); },
-      [&] { cpu::add_gated(x, y, table, gate, first); });
+  Tape* tape = Tape::recording();
+  const bool is_skipped = tape != nullptr && tape->skips_sum();
+  if (!x.empty() && !is_skipped) {
+    note_moved(3 * x.bytes());
+    if (tape != nullptr) Tape::own(x);
+    dispatch(
+        x.device(), [&] { gpu::add_gated(x, y, table, gate, first); },
+        [&] { cpu::add_gated(x, y, table, gate, first); });
+  }
+  record_gate(y, {table, gate, first}, x);
 }
 
 void add_gated_and_norm(Tensor& x, const Tensor& y, const Gate& gate, const Tensor& weight,
@@ -398,14 +407,22 @@ void add_gated_and_norm(Tensor& x, const Tensor& y, const Gate& gate, const Tens
       x.device(),
       [&] {
         const Operation operation(trace::spans::norm, norm_work(x, weight, bias, modulation));
+        if (Tape::recording() != nullptr) Tape::own(x);
         gpu::add_gated_and_norm(x, y, gate, weight, bias, eps, modulation, out);
+        record_gate(y, gate, x);
+        record_layer_norm(x, weight, bias, eps, modulation, out);
       },
       in_turn, in_turn);
 }
 
 void normalise_and_rotate(Tensor& x, const HeadNorm& norm, const Tensor& cosines,
                           const Tensor& sines, std::int64_t unrotated) {
-  if (x.empty()) return;
+  if (x.empty()) return record_head_norm({}, norm, cosines, sines, unrotated, x);
+  Tensor before;
+  if (Tape::recording() != nullptr) {
+    Tape::own(x);
+    if (Tape::of(x, norm.weight, norm.bias)) before = first_part(x);
+  }
   expect(cosines.empty() || (cosines.shape() == Shape{x.shape(0) - unrotated, x.shape(4)} &&
                              sines.shape() == cosines.shape()),
          "rotary table {} for {}", cosines.shape(), x.shape());
@@ -420,6 +437,7 @@ void normalise_and_rotate(Tensor& x, const HeadNorm& norm, const Tensor& cosines
   dispatch(
       x.device(), [&] { gpu::normalise_and_rotate(x, norm, cosines, sines, unrotated); },
       [&] { cpu::normalise_and_rotate(x, norm, cosines, sines, unrotated); });
+  record_head_norm(before, norm, cosines, sines, unrotated, x);
 }
 
 void norm_together_and_rotate(Tensor& x, const Tensor& weight, float eps, const Tensor& cosines,

@@ -9,11 +9,13 @@
 
 namespace reelmesh::ops {
 
+// Gradients (tensor/tape.hpp) are recorded by the ops whose comments name them: norm_gradients.hpp.
+
 /// weight·x/√(mean(x²) + eps) along the last axis. x: [..., channel]; weight: [channel]. (T5)
 Tensor rms_norm(const Tensor& x, const Tensor& weight, float eps);
 
 /// (x − mean)/√(var + eps)·weight + bias along the last axis. x: [..., channel]; weight, bias:
-/// [channel].
+/// [channel]. Gradients: of x [token, batch, channel], weight and bias.
 Tensor layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, float eps);
 
 /// For each row of x and of `before`, tensors of one shape and floating type, the sums over its
@@ -37,11 +39,12 @@ struct Modulation {
 };
 
 /// x: [token, batch, channel]; weight, bias: [channel]; written to `out` of x's shape and type.
+/// Gradients: of x, unless `out` is x; of weight, bias and table.
 void modulated_layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, float eps,
                           const Modulation& modulation, Tensor& out);
 
 /// x += gate·y in place; x, y: [token, batch, channel]; gate: index of a chunk of table [batch or
-/// 1, chunks·channel], of x's type or float32.
+/// 1, chunks·channel], of x's type or float32. Gradients: of x, y and table.
 void add_gated(Tensor& x, const Tensor& y, const Tensor& table, int gate,
                const FirstTokens& first = {});
 
@@ -53,7 +56,7 @@ struct Gate {
 };
 
 /// add_gated(x, y, gate), then modulated_layer_norm of x to `out`, which is not x: the bits of
-/// these two calls, but on a GPU the new x is not read again.
+/// these two calls, but on a GPU the new x is not read again. Gradients: theirs.
 void add_gated_and_norm(Tensor& x, const Tensor& y, const Gate& gate, const Tensor& weight,
                         const Tensor& bias, float eps, const Modulation& modulation, Tensor& out);
 
@@ -61,7 +64,7 @@ void add_gated_and_norm(Tensor& x, const Tensor& y, const Gate& gate, const Tens
 /// Layer norm over the channels of each head (CogVideoX), or RMS norm if there is no bias
 /// (Open-Sora); then rotation of adjacent channel pairs (Su et al. 2021) if tables are given.
 /// weight, bias: float32 [channel]; cosines, sines: float32 [token − unrotated, channel] or empty.
-/// The first `unrotated` tokens (text) are not rotated.
+/// The first `unrotated` tokens (text) are not rotated. Gradients: of x, weight and bias.
 struct HeadNorm {
   Tensor weight, bias;
   float eps = 1e-6F;

@@ -10,6 +10,7 @@
 #include "ops/operation.hpp"
 #include "ops/parallel.hpp"
 #include "ops/row_sums.hpp"
+#include "ops/rows.hpp"
 #include "tensor/convert.hpp"
 #include "tensor/dispatch.hpp"
 
@@ -241,9 +242,17 @@ Tensor gated(const Tensor& d, const Gate& gate) {
 }
 
 Tensor gelu_tanh(const Tensor& x) {
-  return dispatch(
+  Tensor out = dispatch(
       x.device(), [&] { return gpu::gelu_tanh(x); }, [&] { return cpu::gelu_tanh(x); },
       [&] { return Tensor::empty(x.shape(), x.dtype(), x.device()); });
+  if (Tape* tape = Tape::of(x)) {
+    tape->record(out, [tape, x](Tensor d) {
+      Tape::own(d);
+      gelu_tanh_backward(x, d);
+      add_gradient(*tape, x, std::move(d));
+    });
+  }
+  return out;
 }
 
 void gelu_tanh_backward(const Tensor& x, Tensor& d) {

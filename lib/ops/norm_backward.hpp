@@ -22,7 +22,7 @@ void normalise_and_rotate_backward(const Tensor& x, const HeadNorm& norm, const 
 /// gate·d, the gradient of add_gated() with respect to y. d: [token, batch, channel].
 Tensor gated(const Tensor& d, const Gate& gate);
 
-/// 0.5·x·(1 + tanh(√(2/π)·(x + 0.044715·x³))), as Activation::gelu_tanh.
+/// 0.5·x·(1 + tanh(√(2/π)·(x + 0.044715·x³))), as Activation::gelu_tanh. Gradient on a tape: of x.
 Tensor gelu_tanh(const Tensor& x);
 /// d *= the derivative of gelu_tanh at x, in place; same shape and type.
 void gelu_tanh_backward(const Tensor& x, Tensor& d);

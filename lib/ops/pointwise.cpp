@@ -11,6 +11,7 @@
 #include "ops/index_math.hpp"
 #include "ops/math.hpp"
 #include "ops/parallel.hpp"
+#include "ops/rows.hpp"
 #include "tensor/convert.hpp"
 #include "tensor/dispatch.hpp"
 #include "tensor/ledger.hpp"
@@ -282,8 +283,15 @@ void flag_non_finite(const Tensor& x, Tensor& flag) {
 void add(Tensor& x, const Tensor& y) {
   expect(x.shape() == y.shape(), "{} + {}", x.shape(), y.shape());
   note_moved(3 * x.bytes());
+  if (Tape::recording() != nullptr) Tape::own(x);
   dispatch(
       x.device(), [&] { gpu::add(x, y); }, [&] { cpu::add(x, y); });
+  if (Tape* tape = Tape::of(x, y)) {
+    tape->record(x, [tape, x = TapeValue(x), y = TapeValue(y)](const Tensor& d) {
+      add_gradient(*tape, y, d);
+      add_gradient(*tape, x, d);
+    });
+  }
 }
 
 Tensor multiply(const Tensor& x, const Tensor& y) {
@@ -304,9 +312,25 @@ void average(const Tensor& x, const Tensor& y, Tensor& out) {
 
 Tensor silu(const Tensor& x) {
   note_moved(2 * x.bytes());
-  return dispatch(
+  Tensor out = dispatch(
       x.device(), [&] { return gpu::silu(x); }, [&] { return cpu::silu(x); },
       [&] { return like(x); });
+  if (Tape* tape = Tape::of(x)) {
+    tape->record(out, [tape, x](const Tensor& d) {
+      add_gradient(*tape, x, silu_backward(numbers(x), d.reshape(x.shape())));
+    });
+  }
+  return out;
+}
+
+Tensor silu_backward(const Tensor& x, const Tensor& d) {
+  Tensor out = Tensor::empty(d.shape(), DType::float32, d.device());
+  for (std::int64_t i = 0; i < d.numel() && !d.device().only_shapes; ++i) {
+    const double value = x.data<float>()[i], s = 1 / (1 + std::exp(-value));
+    out.data<float>()[i] =
+        static_cast<float>(double{d.data<float>()[i]} * s * (1 + value * (1 - s)));
+  }
+  return out;
 }
 
 Tensor scaled(const Tensor& x, float factor) {
@@ -320,6 +344,7 @@ void add_table(Tensor& x, const Tensor& table) {
   expect(table.shape() == Shape{x.shape(0), x.shape(2)}, "table {} for {}", table.shape(),
          x.shape());
   note_moved(2 * x.bytes());
+  if (Tape::recording() != nullptr) Tape::own(x);
   dispatch(
       x.device(), [&] { gpu::add_table(x, table); }, [&] { cpu::add_table(x, table); },
       [&] { table.to(x.dtype()); });
@@ -331,6 +356,12 @@ void repeat_for_batch(const Tensor& x, Tensor& out) {
   note_moved(2 * out.bytes());
   dispatch(
       out.device(), [&] { gpu::repeat_for_batch(x, out); }, [&] { cpu::repeat_for_batch(x, out); });
+  if (Tape* tape = Tape::of(x)) {
+    expect(x.numel() == out.numel(), "the gradient of items that are repeated");
+    tape->record(out, [tape, x = TapeValue(x)](const Tensor& d) {
+      add_gradient(*tape, x, d.reshape(x.shape));
+    });
+  }
 }
 
 Tensor join_batches(std::span<const Tensor> parts) {
@@ -374,10 +405,18 @@ Tensor unpatchify(const Tensor& tokens, std::int64_t batch_item, const Patch& pa
   expect(reelmesh::numel(extents) == tokens.shape(0) * tokens.shape(2),
          "tokens {} do not match latents {}", tokens.shape(), extents);
   note_moved(tokens.bytes() / tokens.shape(1) + reelmesh::numel(extents) * size_of(DType::float32));
-  return dispatch(
+  Tensor out = dispatch(
       tokens.device(), [&] { return gpu::unpatchify(tokens, batch_item, patch, extents); },
       [&] { return cpu::unpatchify(tokens, batch_item, patch, extents); },
       [&] { return Tensor::empty(extents, DType::float32, tokens.device()); });
+  if (Tape* tape = Tape::of(tokens)) {
+    expect(tokens.shape(1) == 1, "the gradient of one of {} batch items", tokens.shape(1));
+    tape->record(out, [tape, tokens = TapeValue(tokens), patch, extents](const Tensor& d) {
+      add_gradient(*tape, tokens,
+                   patchify(d.reshape(extents), patch, tokens.dtype).reshape(tokens.shape));
+    });
+  }
+  return out;
 }
 
 Tensor channels_to_frames(const Tensor& x) {

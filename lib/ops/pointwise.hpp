@@ -3,7 +3,9 @@
 
 namespace reelmesh::ops {
 
-/// x += y in place; same shape and type.
+// Gradients (tensor/tape.hpp) are recorded by the ops whose comments name them.
+
+/// x += y in place; same shape and type. Gradients: of x and y.
 void add(Tensor& x, const Tensor& y);
 
 /// x·y as a new tensor; same shape and type.
@@ -12,17 +14,21 @@ Tensor multiply(const Tensor& x, const Tensor& y);
 /// out = (x + y)/2, rounded once; same shape and type.
 void average(const Tensor& x, const Tensor& y, Tensor& out);
 
+/// Gradient: of an x that every rank has as a whole.
 Tensor silu(const Tensor& x);
+/// d multiplied by the derivative of silu at x; float32 on the host, of one shape.
+Tensor silu_backward(const Tensor& x, const Tensor& d);
 
 /// factor·x, rounded once.
 Tensor scaled(const Tensor& x, float factor);
 
 /// Adds row t of table [token, channel] to every batch item of token t of x [token, batch,
-/// channel].
+/// channel]. Gradient: of x.
 void add_table(Tensor& x, const Tensor& table);
 
 /// Repeats items along the batch axis, as torch.repeat_interleave. x: [token, channel] or [token,
 /// item, channel] → out: [token, batch, channel]; batch is a multiple of the number of items.
+/// Gradient: of items that are not repeated.
 void repeat_for_batch(const Tensor& x, Tensor& out);
 
 /// Concatenates tensors [token, batch, channel] along the batch axis, in the order of `parts`.
@@ -44,7 +50,7 @@ struct Patch {
 Tensor patchify(const Tensor& latents, const Patch& patch, DType dtype);
 
 /// Inverse of patchify for one batch item: tokens [token, batch, channel·frames·rows·columns] →
-/// float32 latents of shape `extents`: [frame, channel, row, column].
+/// float32 latents of shape `extents`: [frame, channel, row, column]. Gradient: of a batch of one.
 Tensor unpatchify(const Tensor& tokens, std::int64_t batch_item, const Patch& patch,
                   const Shape& extents);
 

@@ -44,15 +44,13 @@ Ledger::Ledger(const Precision& precision, std::shared_ptr<const TimeModel> time
   if (precision.on_gpu) host_ = std::make_shared<Memory>();
 }
 
-DryRun::DryRun(Ledger& ledger) {
-  expect(active_ledger == nullptr, "a dry run within another");
-  active_ledger = &ledger;
-  trace::other_recorder = &ledger.recorder_;
-}
+DryRun::DryRun(Ledger& ledger)
+    : ledger_before_(std::exchange(active_ledger, &ledger)),
+      recorder_before_(std::exchange(trace::other_recorder, &ledger.recorder_)) {}
 
 DryRun::~DryRun() {
-  active_ledger = nullptr;
-  trace::other_recorder = nullptr;
+  active_ledger = ledger_before_;
+  trace::other_recorder = recorder_before_;
 }
 
 Ledger* Ledger::active() { return active_ledger; }

@@ -143,13 +143,17 @@ inline void note_moved(std::int64_t bytes) {
 }
 
 /// In its scope this thread's tensors of shapes are counted in a ledger, and what it records goes
-/// there, too, at Level::off. Not within another.
+/// there, too, at Level::off. Of nested ones the inner one counts.
 class DryRun {
  public:
   explicit DryRun(Ledger& ledger);
   ~DryRun();
   DryRun(const DryRun&) = delete;
   DryRun& operator=(const DryRun&) = delete;
+
+ private:
+  Ledger* ledger_before_;
+  trace::Recorder* recorder_before_;
 };
 
 }  // namespace reelmesh

@@ -74,6 +74,7 @@ Tensor Tensor::rows(std::int64_t begin, std::int64_t count) const {
   const std::int64_t stride = shape_[0] == 0 ? 0 : numel_ / shape_[0];
   t.shape_[0] = count;
   t.numel_ = count * stride;
+  t.number_ = 0;
   if (data_ == nullptr) return t;
   t.data_ = static_cast<std::byte*>(data_) + begin * stride * size_of(dtype_);
   return t;
@@ -94,6 +95,7 @@ Tensor Tensor::view_bytes(std::int64_t begin, Shape shape, DType dtype) const {
   t.shape_ = std::move(shape);
   t.numel_ = elements;
   t.dtype_ = dtype;
+  t.number_ = 0;
   if (data_ == nullptr) return t;
   t.data_ = static_cast<std::byte*>(data_) + begin;
   return t;
@@ -128,6 +130,7 @@ Tensor Tensor::on(Device device) const {
 Tensor Tensor::clone() const {
   Tensor out = empty(shape_, dtype_, device_);
   out.copy_from(*this);
+  out.number_ = number_;
   return out;
 }
 

@@ -13,6 +13,8 @@
 
 namespace reelmesh {
 
+struct TapeValue;
+
 /// Extents, outermost first. All are ≥ 0.
 using Shape = std::vector<std::int64_t>;
 
@@ -81,7 +83,8 @@ class Tensor {
     return data_;
   }
 
-  /// Elements [begin, begin + count) of the leading axis: a view.
+  /// Elements [begin, begin + count) of the leading axis: a view. Not recorded on a tape, as are
+  /// other types and devices: ops::row_range().
   Tensor rows(std::int64_t begin, std::int64_t count) const;
   /// The same elements in another shape: a view.
   Tensor reshape(Shape shape) const;
@@ -109,12 +112,17 @@ class Tensor {
   [[noreturn]] void misread(DType dtype) const;
   [[noreturn]] void misplaced(Device device) const;
 
+  friend class Tape;
+  friend struct TapeValue;
   std::shared_ptr<const void> owner_;
   void* data_ = nullptr;
   Shape shape_{0};
   std::int64_t numel_ = 0;
   DType dtype_ = DType::float32;
   Device device_;
+  /// On a tape (tensor/tape.hpp); 0 if it needs no gradient. Copies and reshaped views have the
+  /// same.
+  std::int64_t number_ = 0;
 };
 
 /// Calls f with a value of the C++ type of a floating dtype: float, BFloat16 or Float16.

@@ -3,7 +3,7 @@
 // and by a group of ranks.
 #include <gtest/gtest.h>
 
-#include "models/cogvideox/transformer_backward.hpp"
+#include "models/cogvideox/transformer.hpp"
 #include "train/computed_gradient.hpp"
 #include "train/reference.hpp"
 
@@ -50,8 +50,9 @@ inline CaseGradient gradient_of(const GradientCase& c, const GradientRun& run) {
     shape = {.targets = c.targets(), .rank = lora_rank, .alpha = lora_alpha};
     std::tie(shape->ranks, shape->alphas) = patterns_of(*c.lora);
   }
-  CogVideoXTrainable model(weights, config, run.dtype, {.residence = run.residence, .group = group},
-                           shape);
+  const auto made = in_training<CogVideoXTransformer>(
+      weights, config, run.dtype, {.residence = run.residence, .group = group}, shape);
+  Trainable& model = *made;
   EXPECT_EQ(model.targets().size(), c.lora ? c.lora->modules().size() : 0U);
   model.set_together([&](std::size_t first, std::size_t count) {
     std::vector<Tensor> values;

@@ -5,7 +5,6 @@
 #include "models/cogvideox/decoder.hpp"
 #include "models/cogvideox/encoder.hpp"
 #include "models/cogvideox/transformer.hpp"
-#include "models/cogvideox/transformer_backward.hpp"
 
 namespace reelmesh {
 namespace {
@@ -166,7 +165,7 @@ std::unique_ptr<const Denoiser> CogVideoX::denoiser(const Checkpoint& weights, D
 std::unique_ptr<Trainable> CogVideoX::trainable(const Checkpoint& weights, DType dtype,
                                                 const WeightPlacement& placement,
                                                 const std::optional<LoraShape>& lora) const {
-  return std::make_unique<CogVideoXTrainable>(weights, folder_.transformer, dtype, placement, lora);
+  return in_training<CogVideoXTransformer>(weights, folder_.transformer, dtype, placement, lora);
 }
 
 TrainingNoise CogVideoX::training_noise(const Job&, const VideoSize&) const {

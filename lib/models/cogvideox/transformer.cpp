@@ -3,10 +3,9 @@
 #include <cmath>
 
 #include "base/interruption.hpp"
-#include "base/trace.hpp"
 #include "layout/relayout.hpp"
 #include "models/common/residual.hpp"
-#include "ops/norm_backward.hpp"
+#include "ops/rows.hpp"
 
 namespace reelmesh {
 
@@ -19,7 +18,10 @@ CogVideoXPlacement::CogVideoXPlacement(const CogVideoXTransformer& transformer,
       batch_(batch),
       attend_(group, {text, grid},
               {batch, transformer.config().heads, transformer.config().head_channels, ring},
-              transformer.dtype(), transformer.device(), transformer.numerics()) {
+              transformer.dtype(), transformer.device(), transformer.numerics()),
+      tokens_(group, {text, grid}, transformer.config().head_channels),
+      text_tokens_(group, {text}, transformer.config().head_channels),
+      video_tokens_(group, {grid}, transformer.config().head_channels) {
   const CogVideoXConfig& config = transformer.config();
   const Device device = transformer.device();
   const Box& box = own_box(grid, group);
@@ -39,8 +41,7 @@ CogVideoXPlacement::CogVideoXPlacement(const CogVideoXTransformer& transformer,
 
 CogVideoXTransformer::CogVideoXTransformer(const Checkpoint& weights, const CogVideoXConfig& c,
                                            DType dtype, const WeightPlacement& placement,
-                                           std::span<const BlockAdapters> adapters,
-                                           bool trains_weights)
+                                           ModelTraining* training)
     : config_(c), dtype_(dtype), device_(weights.device()), numerics_(weights.numerics()) {
   if (c.learned_positions) {
     learned_positions_ = weights;
@@ -48,102 +49,57 @@ CogVideoXTransformer::CogVideoXTransformer(const Checkpoint& weights, const CogV
                 {1, c.max_text_tokens + numel(c.sample_tokens()), c.channels()});
   }
   const std::int64_t d = c.channels(), t = c.time_channels, features = c.patch_features();
-  // Layers that pass through the stream are made in the order in which a step uses them. The small
-  // ones before and after the blocks stay, so that a step without the blocks fetches nothing.
-  WeightStream stream(placement);
-  capturable_ = stream.capturable();
-  const auto linears = [&](const std::vector<std::string>& names, std::int64_t in,
-                           std::int64_t out) {
-    const LinearParameters layer = linear_parameters(weights, names, in, out, dtype);
-    return stream.add(layer.weight, layer.bias);
+  // Layers that are streamed are made in the order in which a step uses them. The small ones before
+  // and after the blocks stay, so that a step without the blocks fetches nothing.
+  LayerMaker make(weights, dtype, placement, training);
+  const auto kept = [&](const std::string& name, std::int64_t in, std::int64_t out,
+                        const Shape& stored = {}) {
+    return make.linear({name}, in, out,
+                       {.residing = LayerMaker::Residing::kept, .stored = stored});
   };
-  const auto linear = [&](const std::string& name, std::int64_t in, std::int64_t out) {
-    return linears({name}, in, out);
-  };
-  time1_ = load_linear(weights, "time_embedding.linear_1", d, t, dtype);
-  time2_ = load_linear(weights, "time_embedding.linear_2", t, t, dtype);
+  time1_ = kept("time_embedding.linear_1", d, t);
+  time2_ = kept("time_embedding.linear_2", t, t);
   if (c.ofs_channels > 0) {
-    // The same in every call, so that only the result is kept.
-    const ops::Linear ofs1 =
-        load_linear(weights, "ofs_embedding.linear_1", c.ofs_channels, t, dtype);
-    const ops::Linear ofs2 = load_linear(weights, "ofs_embedding.linear_2", t, t, dtype);
-    ofs_ = ofs2.with_all_rows(ofs1.with_all_rows(ofs_sinusoid(), ops::Activation::silu));
-    if (trains_weights) {
-      ofs1_ = ofs1;
-      ofs2_ = ofs2;
-    }
+    ofs_sinusoid_ =
+        timestep_embedding(CogVideoXConfig::ofs_value, c.ofs_channels, c, device_.host())
+            .to(dtype)
+            .on(device_);
+    ofs1_ = kept("ofs_embedding.linear_1", c.ofs_channels, t);
+    ofs2_ = kept("ofs_embedding.linear_2", t, t);
   }
-  text_ = linear("patch_embed.text_proj", c.text_channels, d);
-  Shape patch_shape{d, features};
+  text_ = make.linear({"patch_embed.text_proj"}, c.text_channels, d, {});
+  Shape patch_shape;
   if (!c.linear_patch) patch_shape = {d, c.in_channels, c.patch.rows, c.patch.columns};
-  patch_ = ops::Linear(
-      weights.load("patch_embed.proj.weight", patch_shape, dtype).reshape({d, features}),
-      weights.load("patch_embed.proj.bias", {d}, dtype), numerics_);
+  patch_ = kept("patch_embed.proj", features, d, patch_shape);
   for (std::int64_t i = 0; i < c.layers; ++i) {
     const std::string name = fmt::format("transformer_blocks.{}.", i);
+    const auto of_tokens = [&](const std::vector<std::string>& parts, std::int64_t in,
+                               std::int64_t out) {
+      std::vector<std::string> names;
+      for (const std::string& part : parts) names.push_back(name + part);
+      return make.linear(names, in, out, {.takes_lora = true});
+    };
     Block& block = blocks_.emplace_back();
-    block.modulation1 = linear(name + "norm1.linear", t, 6 * d);
-    block.norm1 = load_affine(weights, name + "norm1.norm", d, dtype);
-    block.query = linear(name + "attn1.to_q", d, d);
-    block.key_value = linears({name + "attn1.to_k", name + "attn1.to_v"}, d, d);
-    const Affine query = load_affine(weights, name + "attn1.norm_q", c.head_channels, dtype);
-    const Affine key = load_affine(weights, name + "attn1.norm_k", c.head_channels, dtype);
+    block.modulation1 = make.linear({name + "norm1.linear"}, t, 6 * d, {});
+    block.modulation2 = make.linear({name + "norm2.linear"}, t, 6 * d, {});
+    block.norm1 = make.norm(name + "norm1.norm", d);
+    block.query = of_tokens({"attn1.to_q"}, d, d);
+    block.key_value = of_tokens({"attn1.to_k", "attn1.to_v"}, d, d);
+    const Affine query = make.norm(name + "attn1.norm_q", c.head_channels);
+    const Affine key = make.norm(name + "attn1.norm_k", c.head_channels);
     block.query_norm = {query.weight, query.bias, 1e-6F};
     block.key_norm = {key.weight, key.bias, 1e-6F};
-    block.out = linear(name + "attn1.to_out.0", d, d);
-    block.modulation2 = linear(name + "norm2.linear", t, 6 * d);
-    block.norm2 = load_affine(weights, name + "norm2.norm", d, dtype);
-    block.up = linear(name + "ff.net.0.proj", d, 4 * d);
-    block.down = linear(name + "ff.net.2", 4 * d, d);
-    if (!adapters.empty()) block.adapters = adapters[static_cast<std::size_t>(i)];
+    block.out = of_tokens({"attn1.to_out.0"}, d, d);
+    block.norm2 = make.norm(name + "norm2.norm", d);
+    block.up = of_tokens({"ff.net.0.proj"}, d, 4 * d);
+    block.down = of_tokens({"ff.net.2"}, 4 * d, d);
   }
-  // A backward pass goes through the blocks in reverse, and computes each of them again before.
-  // Only CPUs need the weights once more, transposed.
-  const auto transposed = [&](const std::vector<std::string>& names, std::int64_t in,
-                              std::int64_t out) {
-    return transposed_weight(linear_parameters(weights, names, in, out, dtype, false),
-                             placement.residence != Residence::host);
-  };
-  const auto backward = [&](const ops::Linear& layer, const std::vector<std::string>& names,
-                            std::int64_t in, std::int64_t out) {
-    return device_.is_cuda() ? stream.again(layer).backward()
-                             : stream.add(transposed(names, in, out), {});
-  };
-  const bool trained = trains_weights || !adapters.empty();
-  for (std::int64_t i = c.layers - 1; trained && i >= 0; --i) {
-    const std::string name = fmt::format("transformer_blocks.{}.", i);
-    Block& block = blocks_[static_cast<std::size_t>(i)];
-    BlockBackward& back = block.backward;
-    back.query_again = stream.again(block.query);
-    back.key_value_again = stream.again(block.key_value);
-    back.out_again = stream.again(block.out);
-    back.up_again = stream.again(block.up);
-    if (trains_weights) back.down_again = stream.again(block.down);
-    back.down = backward(block.down, {name + "ff.net.2"}, 4 * d, d);
-    back.up = backward(block.up, {name + "ff.net.0.proj"}, d, 4 * d);
-    back.out = backward(block.out, {name + "attn1.to_out.0"}, d, d);
-    if (i == 0 && !trains_weights) break;
-    back.key_value = backward(block.key_value, {name + "attn1.to_k", name + "attn1.to_v"}, d, d);
-    back.query = backward(block.query, {name + "attn1.to_q"}, d, d);
-    if (!trains_weights) continue;
-    back.modulation2 = backward(block.modulation2, {name + "norm2.linear"}, t, 6 * d);
-    back.modulation1 = backward(block.modulation1, {name + "norm1.linear"}, t, 6 * d);
-  }
-  norm_final_ = load_affine(weights, "norm_final", d, dtype);
-  modulation_out_ = load_linear(weights, "norm_out.linear", t, 2 * d, dtype);
-  norm_out_ = load_affine(weights, "norm_out.norm", d, dtype);
-  const std::int64_t out_features =
-      c.out_channels * c.patch.frames * c.patch.rows * c.patch.columns;
-  out_ = load_linear(weights, "proj_out", d, out_features, dtype);
-  const auto kept_backward = [&](const ops::Linear& layer, const std::string& name, std::int64_t in,
-                                 std::int64_t out) {
-    return device_.is_cuda() ? layer.backward() : ops::Linear(transposed({name}, in, out));
-  };
-  if (trained) out_backward_ = kept_backward(out_, "proj_out", d, out_features);
-  if (!trains_weights) return;
-  modulation_out_backward_ = kept_backward(modulation_out_, "norm_out.linear", t, 2 * d);
-  time2_backward_ = kept_backward(time2_, "time_embedding.linear_2", t, t);
-  if (c.ofs_channels > 0) ofs2_backward_ = kept_backward(ofs2_, "ofs_embedding.linear_2", t, t);
+  norm_final_ = make.norm("norm_final", d);
+  modulation_out_ = kept("norm_out.linear", t, 2 * d);
+  norm_out_ = make.norm("norm_out.norm", d);
+  out_ = kept("proj_out", d, c.out_channels * c.patch.frames * c.patch.rows * c.patch.columns);
+  make.finish();
+  capturable_ = make.capturable();
 }
 
 namespace {
@@ -174,65 +130,46 @@ Tensor added_and_modulated(Tensor& z, const Tensor& change, const Tensor& table,
 
 }  // namespace
 
-Tensor CogVideoXTransformer::hidden_features(const Block& block,
-                                             const CogVideoXPlacement& placement,
-                                             const Tensor& x) const {
+// tokens: normalised and modulated.
+Tensor CogVideoXTransformer::attention(const Block& block, const CogVideoXPlacement& placement,
+                                       const Tensor& tokens) const {
+  const std::int64_t count = tokens.shape(0), batch = tokens.shape(1), d = config_.channels();
   const std::int64_t all = placement.all_tokens();
-  if (block.adapters.up == nullptr) return block.up(x, ops::Activation::gelu_tanh, all);
-  Tensor hidden = block.up(x, ops::Activation::none, all);
-  block.adapters.up->add(block.adapters.up->hidden(x, all), hidden, all);
-  return ops::gelu_tanh(hidden);
+  const auto heads = [&](const LinearLayer& layer, std::int64_t parts, const ops::HeadNorm& norm) {
+    Tensor x = layer(tokens, ops::Activation::none, all)
+                   .reshape({count, batch, parts, config_.heads, config_.head_channels});
+    ops::normalise_and_rotate(x, norm, placement.rotary_.cosines, placement.rotary_.sines,
+                              text_tokens(placement));
+    return x;
+  };
+  const Tensor q = heads(block.query, 1, block.query_norm)
+                       .reshape({count, batch, config_.heads, config_.head_channels});
+  const auto keys_values = [&] { return heads(block.key_value, 2, block.key_norm); };
+  const float scale = 1.0F / std::sqrt(static_cast<float>(config_.head_channels));
+  const Tensor attended = placement.attend_(q, keys_values, scale).reshape({count, batch, d});
+  return block.out(attended, ops::Activation::none, all);
 }
 
-CogVideoXTransformer::Modulated CogVideoXTransformer::run_block(
-    const Block& block, const Block* next, const CogVideoXPlacement& placement, Tensor& z,
-    const Modulated& input, const Tensor& time, Tensor* second_table) const {
+Tensor CogVideoXTransformer::run_block(const Block& block, const CogVideoXPlacement& placement,
+                                       const Tables& tables, Tensor z) const {
+  const Tape::Rows rows(placement.tokens_);
   const auto eps = static_cast<float>(config_.norm_eps);
-  const std::int64_t tokens = z.shape(0), batch = z.shape(1), d = config_.channels();
   const std::int64_t all = placement.all_tokens();
-  const auto of_tokens = [&](const ops::Linear& product, const Adapter* adapter,
-                             const Tensor& from) {
-    Tensor result = product(from, ops::Activation::none, all);
-    if (adapter != nullptr) adapter->add(adapter->hidden(from, all), result, all);
-    return result;
-  };
-  const auto projected_heads = [&](const ops::Linear& product, const Adapter* adapter,
-                                   std::int64_t parts, const ops::HeadNorm& norm) {
-    Tensor heads = of_tokens(product, adapter, input.tokens)
-                       .reshape({tokens, batch, parts, config_.heads, config_.head_channels});
-    ops::normalise_and_rotate(heads, norm, placement.rotary_.cosines, placement.rotary_.sines,
-                              text_tokens(placement));
-    return heads;
-  };
-  const BlockAdapters& adapters = block.adapters;
-  const Tensor q = projected_heads(block.query, adapters.query, 1, block.query_norm);
-  const float scale = 1.0F / std::sqrt(static_cast<float>(config_.head_channels));
-  const auto keys_values = [&] {
-    return projected_heads(block.key_value, adapters.key_value, 2, block.key_norm);
-  };
-  const Tensor attended =
-      placement
-          .attend_(q.reshape({tokens, batch, config_.heads, config_.head_channels}), keys_values,
-                   scale)
-          .reshape({tokens, batch, d});
-  Tensor change = of_tokens(block.out, adapters.out, attended);
-  Tensor table = block.modulation2.with_all_rows(time);
-  Tensor normed = added_and_modulated(z, change, input.table, block.norm2, eps, table, placement);
+  Tensor change = attention(block, placement,
+                            modulated(z, block.norm1, eps, tables.attention, placement));
+  Tensor normed = added_and_modulated(z, change, tables.attention, block.norm2, eps,
+                                      tables.feed_forward, placement);
   change = {};
   interruption_point();
 
-  Tensor hidden = hidden_features(block, placement, normed);
+  Tensor hidden = block.up(normed, ops::Activation::gelu_tanh, all);
   normed = {};
-  change = of_tokens(block.down, adapters.down, hidden);
+  const Tape::LastOps last(tables.feed_forward);
+  change = block.down(hidden, ops::Activation::none, all);
   hidden = {};
-  if (second_table != nullptr) *second_table = table;
-  if (next == nullptr) {
-    ops::add_gated(z, change, table, gate_chunk, {text_tokens(placement), video_chunks});
-    return {};
-  }
-  Modulated result{next->modulation1.with_all_rows(time), {}};
-  result.tokens = added_and_modulated(z, change, table, next->norm1, eps, result.table, placement);
-  return result;
+  ops::add_gated(z, change, tables.feed_forward, gate_chunk,
+                 {text_tokens(placement), video_chunks});
+  return z;
 }
 
 Tensor CogVideoXTransformer::embed(double timestep) const {
@@ -242,18 +179,14 @@ Tensor CogVideoXTransformer::embed(double timestep) const {
       .on(device_);
 }
 
-Tensor CogVideoXTransformer::ofs_sinusoid() const {
-  return timestep_embedding(CogVideoXConfig::ofs_value, config_.ofs_channels, config_,
-                            device_.host())
-      .to(dtype_)
-      .on(device_);
-}
-
 // Every modulation layer begins with silu of the time embedding: computed once. The whole batch has
 // the same timestep.
 Tensor CogVideoXTransformer::time_embedding(const Tensor& sinusoid) const {
-  Tensor time = time2_.with_all_rows(time1_.with_all_rows(sinusoid, ops::Activation::silu));
-  if (!ofs_.empty()) ops::add(time, ofs_);
+  constexpr auto silu = ops::Activation::silu;
+  Tensor time = time2_.with_all_rows(time1_.with_all_rows(sinusoid, silu));
+  if (!ofs_sinusoid_.empty()) {
+    ops::add(time, ofs2_.with_all_rows(ofs1_.with_all_rows(ofs_sinusoid_, silu)));
+  }
   return ops::silu(time);
 }
 
@@ -339,6 +272,67 @@ std::unique_ptr<Denoiser::Prepared> CogVideoXTransformer::prepare(
   return std::make_unique<PreparedTransformer>(*this, task, conditioning);
 }
 
+namespace {
+
+class CogVideoXTrainingClip final : public TrainableDenoiser::Clip {
+ public:
+  CogVideoXTrainingClip(const CogVideoXTransformer& transformer, const DenoiseTask& task)
+      : transformer_(transformer),
+        placement_(transformer, task.group, task.layout.tokens, task.layout.text, 1,
+                   task.layout.mesh.ring) {}
+
+  const TokenColumns& columns() const override { return placement_.columns(); }
+
+  Tensor predict(const TrainingSample& sample) const override {
+    const Device device = transformer_.device();
+    const Tensor latents = sample.latents.on(device);
+    std::vector<Tensor> images;
+    if (const std::int64_t channels = transformer_.config().image_channels(); channels > 0) {
+      Shape expected = sample.latents.shape();
+      expected[1] = channels;
+      expect(sample.image.shape() == expected, "latents {} of an image, expected {}",
+             sample.image.shape(), expected);
+      images.push_back(transformer_.patches(sample.image.on(device)));
+    }
+    return transformer_(placement_, {&latents, 1}, sample.text.on(device),
+                        transformer_.embed(sample.timestep), images)
+        .front();
+  }
+
+ private:
+  const CogVideoXTransformer& transformer_;
+  CogVideoXPlacement placement_;
+};
+
+}  // namespace
+
+std::unique_ptr<const TrainableDenoiser::Clip> CogVideoXTransformer::prepare_training(
+    const DenoiseTask& task) const {
+  return std::make_unique<CogVideoXTrainingClip>(*this, task);
+}
+
+TrainableDenoiser::Example CogVideoXTransformer::example(Device host) const {
+  const Shape tokens =
+      config_.learned_positions ? config_.sample_tokens() : Shape{1, 1, 1};
+  const Shape text{config_.max_text_tokens};
+  const ops::Patch& patch = config_.patch;
+  const Shape latents{tokens[0] * patch.frames, tokens[1] * patch.rows,
+                      tokens[2] * patch.columns};
+  DenoiseTask task{.group = comm::Group::pretended(0, 1), .latents = latents};
+  task.layout.mesh = {1, 1, 1};
+  task.layout.tokens = Layout::replicated(tokens, 1);
+  task.layout.text = Layout::replicated(text, 1);
+  const auto zeros = [&](std::int64_t channels) {
+    return Tensor::zeros({latents[0], channels, latents[1], latents[2]}, DType::float32, host);
+  };
+  TrainingSample sample{
+      .latents = zeros(config_.latent_channels()),
+      .target = zeros(config_.out_channels),
+      .text = Tensor::zeros({text[0], 1, config_.text_channels}, dtype_, host)};
+  if (config_.takes_image()) sample.image = zeros(config_.image_channels());
+  return {task, sample};
+}
+
 Tensor CogVideoXTransformer::embed_tokens(const CogVideoXPlacement& placement,
                                           std::span<const Tensor> latents, const Tensor& context,
                                           std::span<const Tensor> images, Blocks blocks) const {
@@ -350,21 +344,28 @@ Tensor CogVideoXTransformer::embed_tokens(const CogVideoXPlacement& placement,
   expect(images.size() == (config_.takes_image() ? latents.size() : 0),
          "latents of {} images for {} clips of a model with {} channels for them", images.size(),
          latents.size(), config_.image_channels());
-  // Without the blocks, the text's tokens are not needed.
-  const std::int64_t texts = blocks == Blocks::reuse ? 0 : context.shape(0);
-  const std::int64_t tokens = own_box(placement.grid_, placement.group_).numel();
-  Tensor z = Tensor::empty({texts + tokens, batch, d}, dtype_, device_);
-  // Also on a rank without text tokens: the others may need its share of the weights.
+  std::vector<Tensor> parts;
+  // Without the blocks, the text's tokens are not needed. Otherwise also on a rank without any: the
+  // others may need its share of the weights.
   if (blocks != Blocks::reuse) {
-    z.rows(0, texts).copy_from(text_(context, ops::Activation::none, placement.all_text_tokens()));
+    const Tape::Rows rows(placement.text_tokens_);
+    parts.push_back(text_(context, ops::Activation::none, placement.all_text_tokens()));
   }
-  Tensor video = z.rows(texts, tokens);
-  ops::repeat_for_batch(
-      patch_(input_patches(latents, images), ops::Activation::none, placement.all_video_tokens()),
-      video);
+  const std::int64_t tokens = own_box(placement.grid_, placement.group_).numel();
+  Tensor video = Tensor::empty({tokens, batch, d}, dtype_, device_);
+  {
+    const Tape::Rows rows(placement.video_tokens_);
+    ops::repeat_for_batch(
+        patch_(input_patches(latents, images), ops::Activation::none, placement.all_video_tokens()),
+        video);
+  }
   if (!config_.rotary) ops::add_table(video, placement.sincos_table_);
+  parts.push_back(std::exchange(video, {}));
+  Tensor z = ops::join_rows(parts);
+  parts.clear();
   if (config_.learned_positions) {
-    ops::add_table(z, placement.learned_table_.rows(context.shape(0) - texts, texts + tokens));
+    const Tensor& table = placement.learned_table_;
+    ops::add_table(z, table.rows(table.shape(0) - z.shape(0), z.shape(0)));
   }
   return z;
 }
@@ -374,30 +375,31 @@ std::vector<Tensor> CogVideoXTransformer::operator()(const CogVideoXPlacement& p
                                                      const Tensor& context, const Tensor& sinusoid,
                                                      std::span<const Tensor> images, Blocks blocks,
                                                      Tensor residual) const {
+  const Tape::Rows all(placement.tokens_);
   const Tensor time = time_embedding(sinusoid);
   Tensor z = embed_tokens(placement, latents, context, images, blocks);
   const std::int64_t tokens = own_box(placement.grid_, placement.group_).numel();
-  Tensor video = z.rows(z.shape(0) - tokens, tokens);
-  before_blocks(blocks, video, residual);
-  const auto eps = static_cast<float>(config_.norm_eps);
-  Modulated input;
+  before_blocks(blocks, z.rows(z.shape(0) - tokens, tokens), residual);
   for (std::size_t i = 0; blocks != Blocks::reuse && i < blocks_.size(); ++i) {
-    interruption_point();
-    const trace::Mark mark(&trace::Recorder::layer, static_cast<int>(i));
-    const trace::Scope scope(trace::spans::transformer_block);
-    if (i == 0) {
-      input.table = blocks_[0].modulation1.with_all_rows(time);
-      input.tokens = modulated(z, blocks_[0].norm1, eps, input.table, placement);
-    }
-    const Block* next = i + 1 < blocks_.size() ? &blocks_[i + 1] : nullptr;
-    input = run_block(blocks_[i], next, placement, z, input, time);
+    const Block& block = blocks_[i];
+    const Tables tables{block.modulation1.with_all_rows(time),
+                        block.modulation2.with_all_rows(time)};
+    z = checkpoint(static_cast<int>(i), std::move(z),
+                   [this, &block, &placement, tables](Tensor x) {
+                     return run_block(block, placement, tables, std::move(x));
+                   });
   }
 
+  const Tape::Rows rows(placement.video_tokens_);
+  Tensor video = ops::row_range(z, z.shape(0) - tokens, tokens);
   after_blocks(blocks, video, residual);
-  video = ops::layer_norm(video, norm_final_.weight, norm_final_.bias, eps);
-  ops::modulated_layer_norm(video, norm_out_.weight, norm_out_.bias, eps,
-                            {modulation_out_.with_all_rows(time), 0, 1}, video);
-  const Tensor features = out_(video, ops::Activation::none, placement.all_video_tokens());
+  const auto eps = static_cast<float>(config_.norm_eps);
+  const Tensor normed = ops::layer_norm(video, norm_final_.weight, norm_final_.bias, eps);
+  Tensor modulated = Tensor::empty(normed.shape(), dtype_, device_);
+  ops::modulated_layer_norm(normed, norm_out_.weight, norm_out_.bias, eps,
+                            {modulation_out_.with_all_rows(time), 0, 1}, modulated);
+  const Tensor features =
+      out_(modulated, ops::Activation::none, placement.all_video_tokens());
   std::vector<Tensor> predictions;
   for (std::int64_t item = 0; item < placement.batch_; ++item) {
     predictions.push_back(ops::unpatchify(features, item, config_.patch, latents.front().shape()));

@@ -6,11 +6,8 @@
 
 #include "layout/attend.hpp"
 #include "layout/sharded.hpp"
-#include "layout/weight_stream.hpp"
 #include "models/cogvideox/positions.hpp"
-#include "models/common/adapter.hpp"
-#include "models/common/denoiser.hpp"
-#include "models/common/layers.hpp"
+#include "models/common/trained_model.hpp"
 #include "ops/norm.hpp"
 
 namespace reelmesh {
@@ -36,6 +33,8 @@ class CogVideoXPlacement {
   std::int64_t all_text_tokens() const { return numel(text_.global()); }
   std::int64_t all_video_tokens() const { return numel(grid_.global()); }
   std::int64_t all_tokens() const { return all_text_tokens() + all_video_tokens(); }
+  /// All tokens, text before video.
+  const TokenColumns& columns() const { return tokens_; }
 
  private:
   friend class CogVideoXTransformer;
@@ -43,6 +42,7 @@ class CogVideoXPlacement {
   Layout grid_, text_;
   std::int64_t batch_;
   Attend attend_;
+  TokenColumns tokens_, text_tokens_, video_tokens_;  ///< tokens_: text, then video
   Tensor sincos_table_;   ///< sin-cos table of this rank's video tokens, or empty
   Tensor learned_table_;  ///< learned positions of this rank's text and video tokens, or empty
   RotaryTables rotary_;   ///< of this rank's video tokens, or empty
@@ -52,21 +52,13 @@ class CogVideoXPlacement {
 /// order.
 enum ModulationChunk { shift_chunk, scale_chunk, gate_chunk, video_chunks };
 
-/// The LoRAs of a block's layers while they are trained; null: none.
-struct BlockAdapters {
-  const Adapter *query = nullptr, *key_value = nullptr, *out = nullptr;
-  const Adapter *up = nullptr, *down = nullptr;
-};
-
-class CogVideoXTransformer final : public Denoiser {
+class CogVideoXTransformer final : public TrainableDenoiser {
  public:
-  /// Computes on weights.device(). Collective over placement.group, unless weights are replicated.
-  /// adapters: of each block of a model whose LoRA is trained; they must outlive it. The layers
-  /// that the backward pass needs are then made, too, and with trains_weights those for gradients
-  /// of all parameters.
+  /// Computes on weights.device(). training: of a model that is trained, all parameters but learned
+  /// positions, or LoRAs of the layers of blocks; otherwise null. Errors as LayerMaker::finish().
+  /// Collective over placement.group, unless weights are replicated.
   CogVideoXTransformer(const Checkpoint& weights, const CogVideoXConfig& config, DType dtype,
-                       const WeightPlacement& placement = {},
-                       std::span<const BlockAdapters> adapters = {}, bool trains_weights = false);
+                       const WeightPlacement& placement = {}, ModelTraining* training = nullptr);
 
   const CogVideoXConfig& config() const { return config_; }
   DType dtype() const { return dtype_; }
@@ -81,6 +73,8 @@ class CogVideoXTransformer final : public Denoiser {
   Tensor own_learned_positions(const Box& text, const Box& video) const;
   std::unique_ptr<Prepared> prepare(const DenoiseTask& task,
                                     std::span<const Conditioning> conditioning) const override;
+  std::unique_ptr<const Clip> prepare_training(const DenoiseTask& task) const override;
+  Example example(Device host) const override;
 
   /// latents: this rank's box of each clip, float32 [frame, channel, row, column]. context: text
   /// embeddings of this rank's text tokens, [token, batch, text channel] of dtype(); the batch has
@@ -102,44 +96,27 @@ class CogVideoXTransformer final : public Denoiser {
   }
 
  private:
-  friend class CogVideoXGradients;
-  /// Layers of the backward pass. Those that compute a block again, in their order, then products
-  /// with transposed weights, which give gradients of inputs.
-  struct BlockBackward {
-    ops::Linear query_again, key_value_again, out_again, up_again;
-    ops::Linear down_again;  ///< only if all parameters are trained, as are the modulations
-    ops::Linear down, up, out, key_value, query;  ///< of a LoRA the last two not of the first block
-    ops::Linear modulation2, modulation1;
-  };
   struct Block {
-    ops::Linear modulation1, modulation2;  ///< shift, scale, gate for video, then for text
+    LinearLayer modulation1, modulation2;  ///< shift, scale, gate for video, then for text
     Affine norm1, norm2;
-    ops::Linear query, key_value, out;
+    LinearLayer query, key_value, out;
     ops::HeadNorm query_norm, key_norm;
-    ops::Linear up, down;
-    BlockAdapters adapters;
-    BlockBackward backward;  ///< only of a model that is trained
+    LinearLayer up, down;
   };
-  /// The embedding of the offset before its layers, [1, channel] of dtype().
-  Tensor ofs_sinusoid() const;
+  /// The modulation tables of a block: of attention, and of its feed-forward layers.
+  struct Tables {
+    Tensor attention, feed_forward;
+  };
   Tensor time_embedding(const Tensor& sinusoid) const;
   Tensor input_patches(std::span<const Tensor> latents, std::span<const Tensor> images) const;
-  /// The input of a block's attention: its first modulation table, and the tokens z normalised and
-  /// modulated with it.
-  struct Modulated {
-    Tensor table, tokens;
-  };
-  /// Updates z; → the input of the next block, which is made in the same pass over z, or nothing if
-  /// there is none.
-  Modulated run_block(const Block& block, const Block* next, const CogVideoXPlacement& placement,
-                      Tensor& z, const Modulated& input, const Tensor& time,
-                      Tensor* second_table = nullptr) const;
+  /// z: tokens, overwritten. → the tokens after the block.
+  Tensor run_block(const Block& block, const CogVideoXPlacement& placement, const Tables& tables,
+                   Tensor z) const;
+  Tensor attention(const Block& block, const CogVideoXPlacement& placement,
+                   const Tensor& tokens) const;
   /// The tokens of text and video before the first block; without the text's for Blocks::reuse.
   Tensor embed_tokens(const CogVideoXPlacement& placement, std::span<const Tensor> latents,
                       const Tensor& context, std::span<const Tensor> images, Blocks blocks) const;
-  /// gelu(up(x)), not rounded in between unless the layer is trained.
-  Tensor hidden_features(const Block& block, const CogVideoXPlacement& placement,
-                         const Tensor& x) const;
 
   std::optional<Checkpoint> learned_positions_;  ///< where they are read, if there are any
   CogVideoXConfig config_;
@@ -147,11 +124,9 @@ class CogVideoXTransformer final : public Denoiser {
   Device device_;
   Numerics numerics_;
   bool capturable_ = true;
-  ops::Linear patch_, text_, time1_, time2_, modulation_out_, out_;
-  ops::Linear out_backward_;                              ///< only of a model that is trained
-  ops::Linear modulation_out_backward_, time2_backward_;  ///< only if all parameters are
-  Tensor ofs_;  ///< embedding of the offset, [1, time channels], or empty
-  ops::Linear ofs1_, ofs2_, ofs2_backward_;  ///< its layers; only if all parameters are trained
+  LinearLayer patch_, text_, time1_, time2_, modulation_out_, out_;
+  Tensor ofs_sinusoid_;      ///< of the offset, [1, channel] of dtype(), or empty
+  LinearLayer ofs1_, ofs2_;  ///< its embedding
   Affine norm_final_, norm_out_;
   std::vector<Block> blocks_;
 };

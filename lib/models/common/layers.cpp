@@ -29,22 +29,24 @@ ops::Linear load_linears(const Checkpoint& weights, const std::vector<std::strin
 }
 
 LinearParameters linear_parameters(const Checkpoint& weights, const std::vector<std::string>& names,
-                                   std::int64_t in, std::int64_t out, DType dtype, bool bias) {
+                                   std::int64_t in, std::int64_t out, DType dtype, bool bias,
+                                   const Shape& stored) {
   const auto parts = static_cast<std::int64_t>(names.size());
+  const Shape shape = stored.empty() ? Shape{out, in} : stored;
   // Reads rows of the concatenated weights.
-  const auto read = [weights, names, in, out, dtype](std::int64_t first, std::int64_t count,
-                                                     void* into, std::int64_t stride) {
+  const auto read = [weights, names, shape, out, dtype](std::int64_t first, std::int64_t count,
+                                                        void* into, std::int64_t stride) {
     while (count > 0) {
       const std::string& name = names.at(static_cast<std::size_t>(first / out));
       const std::int64_t row = first % out, some = std::min(count, out - row);
-      weights.read_rows(name + ".weight", {out, in}, row, some, dtype, into, stride);
+      weights.read_rows(name + ".weight", shape, row, some, dtype, into, stride);
       into = static_cast<std::byte*>(into) + some * stride * size_of(dtype);
       first += some;
       count -= some;
     }
   };
   LinearParameters layer{{in, parts * out, dtype, read, weights.device(), weights.numerics()}, {}};
-  for (const std::string& name : names) weights.ask(name + ".weight", {out, in});
+  for (const std::string& name : names) weights.ask(name + ".weight", shape);
   if (bias) {
     const Device host = weights.device().host();
     layer.bias = Tensor::empty({parts * out}, dtype, host);

@@ -11,11 +11,12 @@ struct LinearParameters {
   Tensor bias;
 };
 /// Parameters of several linear layers with the same input, fused: their outputs are concatenated.
-/// Each has <name>.weight [out, in] and, if `bias`, <name>.bias [out]. Errors as Checkpoint::load,
-/// also of the later reading.
+/// Each has <name>.weight [out, in] and, if `bias`, <name>.bias [out]. stored: the shape of a
+/// weight in checkpoints, [out, …], unless it is empty. Errors as Checkpoint::load, also of the
+/// later reading.
 LinearParameters linear_parameters(const Checkpoint& weights, const std::vector<std::string>& names,
-                                   std::int64_t in, std::int64_t out, DType dtype,
-                                   bool bias = true);
+                                   std::int64_t in, std::int64_t out, DType dtype, bool bias = true,
+                                   const Shape& stored = {});
 
 /// The weight of the product that gives the gradient of such a layer's input, [in, all outputs].
 /// in_memory: the rows that are read are those of a copy in host memory, which the result keeps.

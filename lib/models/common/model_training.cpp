@@ -1,0 +1,169 @@
+#include "models/common/model_training.hpp"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+namespace reelmesh {
+
+Tensor ModelTraining::initial(const Checkpoint& checkpoint, std::size_t matrix) const {
+  const TrainedMatrix& found = matrices_[matrix];
+  return checkpoint.on(checkpoint.device().host())
+      .load(found.name, shapes_[matrix], DType::float32)
+      .reshape({found.rows, found.columns});
+}
+
+Checkpoint ModelTraining::with_values(const Checkpoint& checkpoint,
+                                      const MatrixValues& values) const {
+  const Checkpoint own = checkpoint.on(checkpoint.device().host());
+  // By a copy: the model that is loaded fills the list anew.
+  return checkpoint.with_values(
+      [by_name = by_name_, own, &values](const std::string& name, const Shape& shape) {
+        const auto found = by_name.find(name);
+        return found == by_name.end() ? own.load(name, shape, DType::float32)
+                                      : values(found->second, 1).front();
+      });
+}
+
+void ModelTraining::set_adapters(std::span<const LoraValues> values) const {
+  for (const auto& layer : adapted_) layer->adapter->set(values);
+}
+
+std::size_t ModelTraining::add(TrainedMatrix matrix, Shape stored) {
+  by_name_.emplace(matrix.name, matrices_.size());
+  matrices_.push_back(std::move(matrix));
+  shapes_.push_back(std::move(stored));
+  return matrices_.size() - 1;
+}
+
+void ModelTraining::clear() {
+  matrices_.clear();
+  shapes_.clear();
+  by_name_.clear();
+  targets_.clear();
+  adapted_.clear();
+}
+
+LayerMaker::LayerMaker(const Checkpoint& weights, DType dtype, const WeightPlacement& placement,
+                       ModelTraining* training)
+    : weights_(weights),
+      dtype_(dtype),
+      placement_(placement),
+      training_(training),
+      stream_(placement) {
+  if (training_ != nullptr) training_->clear();
+}
+
+LinearParameters LayerMaker::parameters_of(const std::vector<std::string>& names, std::int64_t in,
+                                           std::int64_t out, const LinearOptions& options,
+                                           bool bias) const {
+  return linear_parameters(weights_, names, in, out, dtype_, bias, options.stored);
+}
+
+LinearLayer LayerMaker::linear(const std::vector<std::string>& names, std::int64_t in,
+                               std::int64_t out, const LinearOptions& options) {
+  const LinearParameters layer = parameters_of(names, in, out, options, true);
+  ops::Linear product = options.residing == Residing::streamed
+                            ? stream_.add(layer.weight, layer.bias)
+                            : ops::Linear(layer.weight, layer.bias);
+  if (training_ == nullptr) return LinearLayer(std::move(product));
+  const std::shared_ptr<TrainedLinear> trained = this->trained(names, in, out, options);
+  trained->again = product;
+  trained->number = made_.size();
+  made_.push_back({product, names, in, out, options, trained});
+  if (training_->records_uses) {
+    trained->uses = &training_->uses;
+    trained->backward = backward(made_.back());
+  }
+  return LinearLayer(std::move(product), trained);
+}
+
+std::shared_ptr<TrainedLinear> LayerMaker::trained(const std::vector<std::string>& names,
+                                                   std::int64_t in, std::int64_t out,
+                                                   const LinearOptions& options) {
+  auto layer = std::make_shared<TrainedLinear>();
+  if (!training_->lora()) {
+    layer->by_rows = out >= in;  // what is gathered is not wider than what is cut
+    for (const std::string& name : names) {
+      const Shape stored = options.stored.empty() ? Shape{out, in} : options.stored;
+      const std::size_t weight =
+          training_->add({name + ".weight", out, in, layer->by_rows}, stored);
+      layer->parameters.push_back({weight, training_->add({name + ".bias", 1, out}, {out})});
+    }
+    return layer;
+  }
+  if (!options.takes_lora) return layer;
+  std::vector<int> parts;
+  for (const std::string& name : names) {
+    parts.push_back(-1);
+    const std::optional<LoraTarget> target = training_->lora()->target(name, in, out);
+    if (!target) continue;
+    parts.back() = static_cast<int>(training_->targets_.size());
+    training_->targets_.push_back(*target);
+    training_->add({target->module + ".lora_A", target->rank, in}, {});
+    training_->add({target->module + ".lora_B", target->rank, out}, {});
+  }
+  if (std::ranges::count(parts, -1) == std::ssize(parts)) return layer;
+  layer->adapter = std::make_unique<Adapter>(parts, training_->targets_, in, out, dtype_,
+                                             weights_.device(), weights_.numerics());
+  training_->adapted_.push_back(layer);
+  return layer;
+}
+
+Affine LayerMaker::norm(const std::string& name, std::int64_t channels) {
+  Affine norm = load_affine(weights_, name, channels, dtype_);
+  if (training_ != nullptr && !training_->lora()) {
+    Tape::make_parameter(norm.weight, training_->add({name + ".weight", 1, channels}, {channels}));
+    Tape::make_parameter(norm.bias, training_->add({name + ".bias", 1, channels}, {channels}));
+  }
+  return norm;
+}
+
+// Only CPUs need the weight once more, transposed.
+ops::Linear LayerMaker::backward(const Made& made) {
+  const bool streamed = made.options.residing == Residing::streamed;
+  if (weights_.device().is_cuda()) {
+    return (streamed ? stream_.again(made.product) : made.product).backward();
+  }
+  const ops::WeightRows transposed =
+      transposed_weight(parameters_of(made.names, made.in, made.out, made.options, false),
+                        placement_.residence != Residence::host);
+  return streamed ? stream_.add(transposed, {}) : ops::Linear(transposed);
+}
+
+// Without the numbers of blocks.
+std::vector<std::string> LayerMaker::possible_targets() const {
+  std::vector<std::string> ends;
+  for (const Made& made : made_) {
+    for (const std::string& name : made.names) {
+      const std::size_t number = name.find_first_of("0123456789");
+      const std::size_t dot = name.find('.', std::min(number, name.size()));
+      const std::string end = dot == std::string::npos ? name : name.substr(dot + 1);
+      if (made.options.takes_lora && std::ranges::find(ends, end) == ends.end()) {
+        ends.push_back(end);
+      }
+    }
+  }
+  return ends;
+}
+
+void LayerMaker::finish() {
+  if (training_ == nullptr) return;
+  if (training_->lora()) {
+    require(!training_->targets_.empty(), Status::usage,
+            "lora.targets: no layer of the model ends with any of them, expected one of {}",
+            fmt::join(possible_targets(), ", "));
+    training_->lora()->require_patterns_used(training_->targets_);
+  }
+  if (training_->records_uses) return;
+  for (const LayerUse& use : training_->uses) {
+    const Made& made = made_.at(use.layer);
+    if (use.kind == LayerUse::Kind::backward) {
+      made.trained->backward = backward(made);
+    } else if (made.options.residing == Residing::streamed) {
+      made.trained->again = stream_.again(made.product);
+    }
+  }
+}
+
+}  // namespace reelmesh

@@ -1,0 +1,99 @@
+#pragma once
+// What of a model is trained, and what its layers need for that: found while the model is made.
+#include <map>
+
+#include "layout/weight_stream.hpp"
+#include "models/common/layers.hpp"
+#include "models/common/linear_layer.hpp"
+#include "models/common/trainable.hpp"
+
+namespace reelmesh {
+
+/// The parameters of a model, or the LoRAs of its layers. Filled by a LayerMaker; a model that is
+/// made anew has the same.
+class ModelTraining {
+ public:
+  /// Without a LoRA all parameters are trained.
+  explicit ModelTraining(const std::optional<LoraShape>& lora) : lora_(lora) {}
+
+  const std::optional<LoraShape>& lora() const { return lora_; }
+  const std::vector<TrainedMatrix>& matrices() const { return matrices_; }
+  const std::vector<LoraTarget>& targets() const { return targets_; }
+  const Shape& stored_shape(std::size_t matrix) const { return shapes_[matrix]; }
+
+  /// A parameter's value in a checkpoint: float32 [row, column] on the host.
+  Tensor initial(const Checkpoint& checkpoint, std::size_t matrix) const;
+  /// The checkpoint with these values; tensors that are not trained have their own. Both arguments
+  /// and this object must outlive what is loaded from it.
+  Checkpoint with_values(const Checkpoint& checkpoint, const MatrixValues& values) const;
+  /// Values of all matrices of a LoRA, whole.
+  void set_adapters(std::span<const LoraValues> values) const;
+
+  /// What a step uses of which layers, in its order, after the first pass through all layers in the
+  /// order in which they are made. As a dry run recorded it; empty in that run, whose layers have
+  /// all that they may need.
+  std::vector<LayerUse> uses;
+  bool records_uses = false;
+
+ private:
+  friend class LayerMaker;
+  /// → the number of the parameter.
+  std::size_t add(TrainedMatrix matrix, Shape stored);
+  void clear();
+
+  std::optional<LoraShape> lora_;
+  std::vector<TrainedMatrix> matrices_;
+  std::vector<Shape> shapes_;
+  std::map<std::string, std::size_t> by_name_;
+  std::vector<LoraTarget> targets_;
+  std::vector<std::shared_ptr<TrainedLinear>> adapted_;
+};
+
+/// Makes the layers of a model from a checkpoint, in the order in which a step uses them first.
+class LayerMaker {
+ public:
+  /// training: of a model that is trained, otherwise null. All must outlive the object. Collective
+  /// over placement.group, unless weights are replicated.
+  LayerMaker(const Checkpoint& weights, DType dtype, const WeightPlacement& placement,
+             ModelTraining* training);
+
+  enum class Residing { streamed, kept };  ///< by the placement, or always in memory
+  struct LinearOptions {
+    Residing residing = Residing::streamed;
+    bool takes_lora = false;  ///< its rows are tokens, and it may be a target
+    Shape stored = {};        ///< of the weight in checkpoints, if it is not [out, in]
+  };
+  /// Layers with the same input, fused: their outputs are concatenated. Errors as load_linears().
+  LinearLayer linear(const std::vector<std::string>& names, std::int64_t in, std::int64_t out,
+                     const LinearOptions& options);
+  /// Weight and bias of a norm, as load_affine().
+  Affine norm(const std::string& name, std::int64_t channels);
+  bool capturable() const { return stream_.capturable(); }
+  /// To be called after all layers: makes what a step uses of them later. Error(usage) for a LoRA
+  /// whose targets or patterns name no layer.
+  void finish();
+
+ private:
+  struct Made {
+    ops::Linear product;
+    std::vector<std::string> names;
+    std::int64_t in, out;
+    LinearOptions options;
+    std::shared_ptr<TrainedLinear> trained;
+  };
+  LinearParameters parameters_of(const std::vector<std::string>& names, std::int64_t in,
+                                 std::int64_t out, const LinearOptions& options, bool bias) const;
+  std::shared_ptr<TrainedLinear> trained(const std::vector<std::string>& names, std::int64_t in,
+                                         std::int64_t out, const LinearOptions& options);
+  ops::Linear backward(const Made& made);
+  std::vector<std::string> possible_targets() const;
+
+  const Checkpoint& weights_;
+  DType dtype_;
+  WeightPlacement placement_;
+  ModelTraining* training_;
+  WeightStream stream_;
+  std::vector<Made> made_;  ///< of a model that is trained
+};
+
+}  // namespace reelmesh

@@ -1,0 +1,99 @@
+#include "models/common/trained_model.hpp"
+
+#include "ops/onednn.hpp"
+#include "tensor/ledger.hpp"
+#include "tensor/purpose.hpp"
+
+namespace reelmesh {
+namespace {
+
+class PreparedTraining final : public Trainable::Prepared {
+ public:
+  PreparedTraining(const TrainableDenoiser& model, const DenoiseTask& task,
+                   const std::optional<IddpmLoss>& loss)
+      : clip_(model.prepare_training(task)), latents_(numel(task.latents)), loss_(loss) {}
+
+  const TokenColumns& columns() const override { return clip_->columns(); }
+
+  ops::ExactSum gradient_together(const TrainingSample& sample, const TakeGradient& take) override {
+    Tape tape(take);
+    Tensor prediction, gradient;
+    {
+      const Tape::Scope recording(&tape);
+      prediction = clip_->predict(sample);
+    }
+    const ops::ExactSum losses = loss(sample, prediction, &gradient);
+    const Tensor d = gradient.on(prediction.device());
+    tape.backward(prediction, d);
+    return losses;
+  }
+
+  ops::ExactSum losses_together(const TrainingSample& sample) override {
+    return loss(sample, clip_->predict(sample), nullptr);
+  }
+
+ private:
+  ops::ExactSum loss(const TrainingSample& sample, const Tensor& prediction,
+                     Tensor* gradient) const {
+    return training_loss(loss_, sample, prediction.on(prediction.device().host()),
+                         latents_ * sample.target.shape(1), gradient);
+  }
+
+  std::unique_ptr<const TrainableDenoiser::Clip> clip_;
+  std::int64_t latents_;  // of the clip, of one channel
+  const std::optional<IddpmLoss>& loss_;
+};
+
+}  // namespace
+
+TrainedModel::TrainedModel(const Checkpoint& weights, DType dtype, const WeightPlacement& placement,
+                           const std::optional<LoraShape>& lora, std::optional<IddpmLoss> loss,
+                           Make make)
+    : checkpoint_(weights),
+      placement_(placement),
+      loss_(std::move(loss)),
+      make_(std::move(make)),
+      training_(lora) {
+  record_uses(dtype);
+  model_ = make_(checkpoint_, placement_, training_);
+}
+
+// In a dry run of a step on one rank. Which layers it uses does not depend on its size.
+void TrainedModel::record_uses(DType dtype) {
+  const Device device = Device::shapes(checkpoint_.device().is_cuda());
+  const Ledger* outer = Ledger::active();
+  const Precision precision{.tensors = dtype,
+                            .products = outer != nullptr ? outer->precision().products
+                                                         : ops::compute_dtype(dtype),
+                            .on_gpu = device.is_cuda()};
+  Ledger ledger(precision);
+  const DryRun run(ledger);
+  training_.records_uses = true;
+  {
+    const auto model = make_(Checkpoint::of_shapes().on(device, checkpoint_.numerics()), {},
+                             training_);
+    training_.set_adapters({});
+    const auto [task, sample] = model->example(device.host());
+    PreparedTraining(*model, task, loss_).gradient_together(sample, [](std::size_t, const Tensor&) {
+    });
+  }
+  training_.records_uses = false;
+}
+
+void TrainedModel::set_together(const MatrixValues& values) {
+  if (training_.lora()) {
+    const std::vector<Tensor> all = values(0, training_.matrices().size());
+    std::vector<LoraValues> of_targets;
+    for (std::size_t i = 0; i < all.size(); i += 2) of_targets.push_back({all[i], all[i + 1]});
+    return training_.set_adapters(of_targets);
+  }
+  const PurposeScope purpose(Purpose::weights);
+  model_.reset();  // so that there is only one at a time
+  model_ = make_(training_.with_values(checkpoint_, values), placement_, training_);
+}
+
+std::unique_ptr<Trainable::Prepared> TrainedModel::prepare(const DenoiseTask& task) const {
+  return std::make_unique<PreparedTraining>(*model_, task, loss_);
+}
+
+}  // namespace reelmesh
