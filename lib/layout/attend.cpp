@@ -122,6 +122,59 @@ void prepare_attend(const comm::Group& group, Device device, DType dtype, std::i
   }
 }
 
+Tensor attend_on_tape(const Tensor& q, const Tensor& keys_values, float scale,
+                      const Numerics& numerics, std::int64_t sequences,
+                      const SequenceMoves& of_queries, const SequenceMoves& of_keys) {
+  const std::int64_t batch = q.shape(1), channels = q.shape(3), d = q.shape(2) * channels;
+  const auto moved = [](const std::function<Tensor(const Tensor&)>& move, const Tensor& rows) {
+    return move ? move(rows) : rows;
+  };
+  const auto own_rows = [](const Tensor& x, std::int64_t columns) {
+    return x.reshape({x.shape(0) * x.shape(1), columns});
+  };
+  // Rows as tokens with heads, and back.
+  const auto heads = [batch, channels](const Tensor& x) {
+    const std::int64_t tokens = batch > 0 ? x.shape(0) / batch : 0;
+    return x.reshape({tokens, batch, x.shape(1) / channels, channels});
+  };
+  const auto rows = [](const Tensor& x) {
+    return x.reshape({x.shape(0) * x.shape(1), x.shape(2) * x.shape(3)});
+  };
+  struct Inputs {
+    Tensor q, k, v;
+    ops::AttentionForward forward;
+  };
+  const Tensor both = own_rows(keys_values, 2 * d);
+  Inputs in{heads(moved(of_queries.to_whole, own_rows(q, d))),
+            heads(moved(of_keys.to_whole, ops::columns(both, 0, d))),
+            heads(moved(of_keys.to_whole, ops::columns(both, d, d))),
+            {}};
+  in.forward = ops::attention_forward(in.q, in.k, in.v, scale, numerics, sequences);
+  Tensor out = moved(of_queries.to_own, rows(in.forward.out)).reshape(q.shape());
+  Tape* tape = Tape::of(q, keys_values);
+  if (tape == nullptr) return out;
+  tape->record(out, [=, of_q = TapeValue(q),
+                     of_keys_values = TapeValue(keys_values)](const Tensor& d_out) mutable {
+    ops::AttentionGradients of_heads = ops::attention_backward(
+        in.q, in.k, in.v, in.forward, heads(moved(of_queries.to_whole, own_rows(d_out, d))), scale,
+        numerics, sequences);
+    in = {};
+    const auto to_own = [&](const SequenceMoves& moves, Tensor& x) {
+      return moved(moves.to_own, rows(std::exchange(x, {})));
+    };
+    if (of_q) {
+      ops::add_gradient(*tape, of_q, to_own(of_queries, of_heads.q).reshape(of_q.shape));
+    }
+    if (!of_keys_values) return;
+    const Tensor d_k = to_own(of_keys, of_heads.k), d_v = to_own(of_keys, of_heads.v);
+    Tensor d_both = Tensor::empty({d_k.shape(0), 2 * d}, d_out.dtype(), d_out.device());
+    ops::set_columns(d_both, 0, d_k);
+    ops::set_columns(d_both, d, d_v);
+    ops::add_gradient(*tape, of_keys_values, d_both.reshape(of_keys_values.shape));
+  });
+  return out;
+}
+
 // Keys [first, first + count) in global order, for share number `share` of `shares` (as equal as
 // possible) of each rank's heads.
 struct Attend::Part {
@@ -512,7 +565,13 @@ Tensor Attend::operator()(const Tensor& q, const std::function<Tensor()>& keys_v
                           float scale) const {
   expect(q.dtype() == dtype_ && q.device() == device_, "attention of {} on {} set up for {} on {}",
          name_of(q.dtype()), to_string(q.device()), name_of(dtype_), to_string(device_));
-  if (Tape* tape = Tape::recording()) return recorded(*tape, q, keys_values(), scale);
+  if (Tape::recording() != nullptr) {
+    const std::int64_t d = q.shape(2) * q.shape(3);
+    const SequenceMoves moves{
+        [this](const Tensor& x) { return columns_.to_columns(x); },
+        [this, d](const Tensor& x) { return columns_.to_tokens(x, d); }};
+    return attend_on_tape(q, keys_values(), scale, numerics_, 1, moves, moves);
+  }
   Rows queries = send_queries(q);
   Tensor mine = keys_values();
   if (!row_.ranks.empty()) mine = gather_row(mine);
@@ -536,47 +595,6 @@ Tensor Attend::operator()(const Tensor& q, const std::function<Tensor()>& keys_v
     if ((first / part_tokens + 1) % parts_between_points == 0) interruption_point();
   }
   return return_results(attention.finish(), q);
-}
-
-Tensor Attend::recorded(Tape& tape, const Tensor& q, const Tensor& keys_values, float scale) const {
-  const std::int64_t tokens = q.shape(0), heads = q.shape(2), channels = q.shape(3);
-  const std::int64_t d = heads * channels;
-  expect(q.shape(1) == 1, "gradients of the attention of a batch of {}", q.shape(1));
-  const auto own_heads = [channels](const Tensor& x) {
-    return x.reshape({x.shape(0), 1, x.shape(1) / channels, channels});
-  };
-  const auto as_columns = [](const Tensor& x) {
-    return x.reshape({x.shape(0), x.shape(2) * x.shape(3)});
-  };
-  const Tensor both = keys_values.reshape({tokens, 2 * d});
-  struct Inputs {
-    Tensor q, k, v;
-    ops::AttentionForward forward;
-  };
-  Inputs in{own_heads(columns_.to_columns(q.reshape({tokens, d}))),
-            own_heads(columns_.to_columns(ops::columns(both, 0, d))),
-            own_heads(columns_.to_columns(ops::columns(both, d, d))),
-            {}};
-  in.forward = ops::attention_forward(in.q, in.k, in.v, scale, numerics_);
-  Tensor out = columns_.to_tokens(as_columns(in.forward.out), d).reshape(q.shape());
-  if (Tape::of(q, keys_values) == nullptr) return out;
-  const TapeValue of_q(q), of_keys_values(keys_values);
-  tape.record(out, [=, this, &tape](const Tensor& d_out) mutable {
-    ops::AttentionGradients of_heads = ops::attention_backward(
-        in.q, in.k, in.v, in.forward,
-        own_heads(columns_.to_columns(d_out.reshape({tokens, d}))), scale, numerics_);
-    in = {};
-    const auto to_tokens = [&](Tensor& x) {
-      const Tensor own = std::exchange(x, {});
-      return columns_.to_tokens(as_columns(own), d);
-    };
-    if (of_q) ops::add_gradient(tape, of_q, to_tokens(of_heads.q).reshape(of_q.shape));
-    Tensor d_both = Tensor::empty({tokens, 2 * d}, d_out.dtype(), d_out.device());
-    ops::set_columns(d_both, 0, to_tokens(of_heads.k));
-    ops::set_columns(d_both, d, to_tokens(of_heads.v));
-    ops::add_gradient(tape, of_keys_values, d_both.reshape(of_keys_values.shape));
-  });
-  return out;
 }
 
 }  // namespace reelmesh

@@ -19,6 +19,20 @@ void prepare_attend(const comm::Group& group, Device device, DType dtype, std::i
                     std::int64_t channels, std::span<const ops::AttentionShape> shapes,
                     const Numerics& numerics);
 
+/// How the rows [own token, channel] of a rank become those of whole sequences for its heads, [token,
+/// channel of own heads], and back. Empty functions: they are.
+struct SequenceMoves {
+  std::function<Tensor(const Tensor&)> to_whole, to_own;
+};
+
+/// Attention of q [token, batch, head, channel] to keys_values [token, batch, 2, head, channel],
+/// own tokens, that records itself on the tape which records now. Forward and backward each rank
+/// computes whole sequences for its heads (ops/attention_backward.hpp), of which `sequences` follow
+/// one another. → as q. Gradients of both. Collective if the moves are.
+Tensor attend_on_tape(const Tensor& q, const Tensor& keys_values, float scale,
+                      const Numerics& numerics, std::int64_t sequences,
+                      const SequenceMoves& of_queries, const SequenceMoves& of_keys);
+
 /// Self-attention over tokens that are sharded over a group. The tokens form segments (text, then
 /// video), each with its own layout; every token is a key exactly once, in global order. Ulysses
 /// (Jacobs et al. 2023): the ranks of a mesh row exchange queries, so that each has all tokens of
@@ -74,8 +88,7 @@ class Attend {
   /// tokens, called while the queries are being sent. scale: factor of q·k before the softmax.
   /// → [token, batch, head, channel]. Collective over the group.
   ///
-  /// Gradients of queries, keys and values, of a batch of one: while a tape records, each rank has
-  /// all tokens for its share of the heads, forward and backward (ops/attention_backward.hpp).
+  /// Gradients of queries, keys and values, of a batch of one: attend_on_tape().
   Tensor operator()(const Tensor& q, const std::function<Tensor()>& keys_values, float scale) const;
 
  private:
@@ -103,7 +116,6 @@ class Attend {
   Rows send_part(const Tensor& keys_values, const Part& keys, const Holders& holders) const;
   Tensor receive_part(Rows part, const Part& keys, const Holders& holders) const;
   Tensor return_results(const Tensor& attended, const Tensor& q) const;
-  Tensor recorded(Tape& tape, const Tensor& q, const Tensor& keys_values, float scale) const;
   Tensor attend_to_all_keys(Rows queries, const Tensor& mine, float scale) const;
   std::vector<Range> heads_of_row() const;
   static Tensor dense_heads(const Tensor& x, const Range& some, std::int64_t first = 0);

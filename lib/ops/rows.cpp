@@ -92,6 +92,18 @@ Tensor join_rows(std::span<const Tensor> parts) {
   return out;
 }
 
+Tensor shared_by_tokens(const Tensor& x) {
+  Tensor out = x;
+  if (Tape* tape = Tape::of(x)) {
+    const TokenRows* rows = &tape->rows();
+    tape->record(out, [tape, rows, x = TapeValue(x)](const Tensor& d) {
+      const std::int64_t channels = numel(x.shape) / d.shape(0);
+      add_gradient(*tape, x, rows->whole(d, channels).reshape(x.shape));
+    });
+  }
+  return out;
+}
+
 void add_gradient(Tape& tape, const TapeValue& x, Tensor d) {
   if (!x) return;
   if (Tensor* sum = x.number > 0 ? tape.gradient(x) : nullptr) {

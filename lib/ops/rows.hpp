@@ -22,6 +22,10 @@ Tensor row_range(const Tensor& x, std::int64_t begin, std::int64_t count);
 /// of all.
 Tensor join_rows(std::span<const Tensor> parts);
 
+/// x, chunks of channels which all tokens share, as the ops on tokens take it. Its gradient, which
+/// they add where a rank has columns of the chunks, becomes whole on every rank.
+Tensor shared_by_tokens(const Tensor& x);
+
 /// Adds d to the gradient of a value on the tape, or gives it away as that of a parameter.
 void add_gradient(Tape& tape, const TapeValue& x, Tensor d);
 /// x in float32 on the host, as gradients of values that every rank has as a whole.

@@ -5,6 +5,7 @@
 // counts what gradients take.
 #include <functional>
 #include <map>
+#include <utility>
 #include <vector>
 
 #include "tensor/tensor.hpp"
@@ -51,7 +52,7 @@ struct TapeValue {
 /// The gradient of a value has its shape, type and device, with two exceptions: that of a value
 /// which every rank has as a whole (a modulation table, an embedding of the time) is float32 on the
 /// host; and where all tokens share such a value, [1, chunks · channel], each rank has its own
-/// columns of the chunks, [chunk, own column], until a layer needs it as a whole.
+/// columns of the chunks, [chunk, own column] (ops::shared_by_tokens).
 class Tape {
  public:
   /// Takes the gradient of a parameter: this rank's part, float32 on the host.

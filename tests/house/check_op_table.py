@@ -25,7 +25,7 @@ NOT_CUT = {
     "columns": "copies", "set_columns": "copies", "row_range": "a view", "join_rows": "copies",
     "row_sum": "adds rows in their order, column by column",
     "silu_backward": "element by element, of a row that every rank has",
-    "numbers": "converts", "add_gradient": "add",
+    "numbers": "converts", "add_gradient": "add", "shared_by_tokens": "a view",
     "record_layer_norm": "records modulated_layer_norm", "record_gate": "records add_gated",
     "record_head_norm": "records normalise_and_rotate", "first_part": "copies",
 }

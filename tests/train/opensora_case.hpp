@@ -2,7 +2,7 @@
 // Gradients of all parameters of Open-Sora's transformers by Open-Sora's own code
 // (tests/data/opensora/training), and by a group of ranks.
 #include "models/opensora/reference.hpp"
-#include "models/opensora/transformer_backward.hpp"
+#include "models/opensora/transformer.hpp"
 #include "train/computed_gradient.hpp"
 #include "train/reference.hpp"
 
@@ -33,8 +33,9 @@ inline CaseGradient gradient_of(const OpenSoraGradientCase& c, const OpenSoraRun
           .on(run.device);
   std::optional<IddpmLoss> loss;
   if (config.kind == STDiTConfig::Kind::v1) loss.emplace(IddpmConfig{});
-  STDiTTrainable model(weights, config, run.dtype, {.residence = run.residence, .group = group},
-                       loss);
+  const auto made = in_training<STDiT>(
+      weights, config, run.dtype, {.residence = run.residence, .group = group}, {}, loss);
+  Trainable& model = *made;
   model.set_together([&](std::size_t first, std::size_t count) {
     std::vector<Tensor> values;
     for (std::size_t i = first; i < first + count; ++i) values.push_back(model.initial(i));

@@ -3,7 +3,7 @@
 #include "layout/space_time.hpp"
 #include "models/autoencoder/decoder.hpp"
 #include "models/autoencoder/encoder.hpp"
-#include "models/opensora/transformer_backward.hpp"
+#include "models/opensora/transformer.hpp"
 #include "text/clean.hpp"
 
 namespace reelmesh {
@@ -153,18 +153,13 @@ std::unique_ptr<const Denoiser> OpenSora::denoiser(const Checkpoint& weights, DT
 std::unique_ptr<Trainable> OpenSora::trainable(const Checkpoint& weights, DType dtype,
                                                const WeightPlacement& placement,
                                                const std::optional<LoraShape>& lora) const {
-  expect(!lora, "a LoRA of Open-Sora");  // training_noise() refuses it
   std::optional<IddpmLoss> loss;
   if (const auto* config = std::get_if<IddpmConfig>(&folder_.scheduler)) loss.emplace(*config);
-  return std::make_unique<STDiTTrainable>(weights, folder_.transformer, dtype, placement,
-                                          std::move(loss));
+  return in_training<STDiT>(weights, folder_.transformer, dtype, placement, lora, std::move(loss));
 }
 
 // As the configurations in release 1.2 train it: times are sigmoids of normal numbers, shifted.
 TrainingNoise OpenSora::training_noise(const Job& job, const VideoSize& size) const {
-  require(job.train->method == TrainMethod::full, Status::usage,
-          "train.method: found {}, expected full: LoRAs are trained of CogVideoX",
-          name_of(job.train->method));
   TrainingNoise noise{.scaling_factor = folder_.vae.latent_factor(), .null_caption = true};
   if (const auto* config = std::get_if<IddpmConfig>(&folder_.scheduler)) {
     noise.process = TrainingNoise::Process::noise;

@@ -183,9 +183,9 @@ Tensor CogVideoXTransformer::embed(double timestep) const {
 // the same timestep.
 Tensor CogVideoXTransformer::time_embedding(const Tensor& sinusoid) const {
   constexpr auto silu = ops::Activation::silu;
-  Tensor time = time2_.with_all_rows(time1_.with_all_rows(sinusoid, silu));
+  Tensor time = time2_.of_row(time1_.of_row(sinusoid, silu));
   if (!ofs_sinusoid_.empty()) {
-    ops::add(time, ofs2_.with_all_rows(ofs1_.with_all_rows(ofs_sinusoid_, silu)));
+    ops::add(time, ofs2_.of_row(ofs1_.of_row(ofs_sinusoid_, silu)));
   }
   return ops::silu(time);
 }
@@ -382,8 +382,8 @@ std::vector<Tensor> CogVideoXTransformer::operator()(const CogVideoXPlacement& p
   before_blocks(blocks, z.rows(z.shape(0) - tokens, tokens), residual);
   for (std::size_t i = 0; blocks != Blocks::reuse && i < blocks_.size(); ++i) {
     const Block& block = blocks_[i];
-    const Tables tables{block.modulation1.with_all_rows(time),
-                        block.modulation2.with_all_rows(time)};
+    const Tables tables{ops::shared_by_tokens(block.modulation1.of_row(time)),
+                        ops::shared_by_tokens(block.modulation2.of_row(time))};
     z = checkpoint(static_cast<int>(i), std::move(z),
                    [this, &block, &placement, tables](Tensor x) {
                      return run_block(block, placement, tables, std::move(x));
@@ -396,8 +396,9 @@ std::vector<Tensor> CogVideoXTransformer::operator()(const CogVideoXPlacement& p
   const auto eps = static_cast<float>(config_.norm_eps);
   const Tensor normed = ops::layer_norm(video, norm_final_.weight, norm_final_.bias, eps);
   Tensor modulated = Tensor::empty(normed.shape(), dtype_, device_);
-  ops::modulated_layer_norm(normed, norm_out_.weight, norm_out_.bias, eps,
-                            {modulation_out_.with_all_rows(time), 0, 1}, modulated);
+  const Tensor table = ops::shared_by_tokens(modulation_out_.of_row(time));
+  ops::modulated_layer_norm(normed, norm_out_.weight, norm_out_.bias, eps, {table, 0, 1},
+                            modulated);
   const Tensor features =
       out_(modulated, ops::Activation::none, placement.all_video_tokens());
   std::vector<Tensor> predictions;

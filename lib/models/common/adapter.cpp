@@ -64,10 +64,6 @@ void Adapter::set(std::span<const LoraValues> values) {
   up_transposed_ = linear(up_transposed);
 }
 
-void Adapter::add(const Tensor& hidden, Tensor& y, std::int64_t all_rows) const {
-  ops::add(y, up_(hidden, none, all_rows));
-}
-
 void Adapter::add_input_gradient(const Tensor& d_hidden, Tensor& dx, std::int64_t all_rows) const {
   ops::add(dx, down_transposed_(d_hidden, none, all_rows));
 }

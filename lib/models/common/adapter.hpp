@@ -47,8 +47,10 @@ class Adapter {
   const std::vector<Part>& parts() const { return parts_; }
 
   Tensor hidden(const Tensor& x, std::int64_t all_rows) const { return down_(x, none, all_rows); }
-  /// y += the change. y: [..., all outputs].
-  void add(const Tensor& hidden, Tensor& y, std::int64_t all_rows) const;
+  /// The change of y [..., all outputs].
+  Tensor change(const Tensor& hidden, std::int64_t all_rows) const {
+    return up_(hidden, none, all_rows);
+  }
   /// The gradient of hidden for that of y.
   Tensor hidden_gradient(const Tensor& d, std::int64_t all_rows) const {
     return up_transposed_(d, none, all_rows);

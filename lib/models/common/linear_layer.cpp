@@ -10,6 +10,25 @@ namespace {
 
 using ops::Activation;
 
+// Rows that every rank has: its columns are parts of them.
+class WholeRows final : public TokenRows {
+ public:
+  explicit WholeRows(const TokenRows& rows) : rows_(rows) {}
+  Range own_columns(std::int64_t columns) const override { return rows_.own_columns(columns); }
+  Tensor to_columns(const Tensor& x) const override {
+    const Range own = own_columns(x.shape(1));
+    return ops::columns(x, own.begin, own.count);
+  }
+  Tensor gather(const Tensor& x) const override { return x; }
+  Tensor whole(const Tensor& own, std::int64_t columns) const override {
+    return rows_.whole(own, columns);
+  }
+  std::int64_t first_rows() const override { return 0; }
+
+ private:
+  const TokenRows& rows_;
+};
+
 // The products of all elements of d in a range with all of x in another one: [of d, of x].
 Tensor outer(const Tensor& d, const TokenRows::Range& rows, const Tensor& x,
              const TokenRows::Range& columns) {
@@ -27,70 +46,13 @@ Tensor own_columns(const TokenRows& rows, const Tensor& whole) {
   return ops::columns(whole, own.begin, own.count).clone();
 }
 
-// A parameter as a value on a tape.
 TapeValue parameter(std::size_t number) {
-  Tensor none;
-  Tape::make_parameter(none, number);
-  return none;
+  Tensor value;
+  Tape::make_parameter(value, number);
+  return value;
 }
 
-// Of weights and biases. x, d: own tokens [token, channel].
-void add_parameters(Tape& tape, const TokenRows& rows, const TrainedLinear& layer, const Tensor& x,
-                    const Tensor& d) {
-  const Device host = x.device().host();
-  const std::int64_t out = d.shape(1) / std::ssize(layer.parameters);
-  const Tensor inputs = layer.by_rows ? rows.gather(x) : rows.to_columns(x);
-  for (std::size_t i = 0; i < layer.parameters.size(); ++i) {
-    const auto& [weight, bias] = layer.parameters[i];
-    const Tensor own = ops::columns(d, static_cast<std::int64_t>(i) * out, out);
-    const Tensor outputs = layer.by_rows ? rows.to_columns(own) : rows.gather(own);
-    tape.set(parameter(weight), ops::token_products(outputs, inputs).on(host));
-    const Tensor sums = ops::row_sum(ops::token_sums(outputs, {}, 0).on(host));
-    tape.set(parameter(bias), layer.by_rows ? sums : own_columns(rows, sums));
-  }
-}
-
-// Of a LoRA. x, d, hidden, d_hidden: own tokens [token, channel]; hidden: between A and B.
-void add_adapter(Tape& tape, const TokenRows& rows, const Adapter& adapter, const Tensor& x,
-                 const Tensor& d, const Tensor& hidden, const Tensor& d_hidden) {
-  const Device host = x.device().host();
-  const Tensor all_hidden = rows.gather(hidden);
-  const Tensor down =
-      ops::token_products(rows.gather(d_hidden), rows.to_columns(x)).on(host);
-  for (const Adapter::Part& part : adapter.parts()) {
-    const Tensor outputs = rows.to_columns(ops::columns(d, part.first_output, adapter.outputs()));
-    const Tensor up =
-        ops::token_products(ops::columns(all_hidden, part.first_hidden, part.rank), outputs);
-    const auto target = static_cast<std::size_t>(part.target);
-    tape.set(parameter(2 * target), down.rows(part.first_hidden, part.rank));
-    tape.set(parameter(2 * target + 1),
-             ops::scaled(up, static_cast<float>(part.factor)).on(host));
-  }
-}
-
-// The gradients of a layer of tokens. keeps_x: x is empty if nothing needs it.
-void add_gradients(Tape& tape, const TokenRows* rows, const TrainedLinear& layer,
-                   const TapeValue& of_x, const Tensor& x, Tensor hidden, std::int64_t all_rows,
-                   const Tensor& d) {
-  Tensor dx;
-  if (of_x) {
-    layer.note(LayerUse::Kind::backward);
-    dx = layer.backward(d, Activation::none, all_rows);
-  }
-  if (!layer.parameters.empty()) {
-    add_parameters(tape, *rows, layer, ops::as_rows(x), ops::as_rows(d));
-  }
-  if (const Adapter* adapter = layer.adapter.get()) {
-    if (hidden.shape() == Shape{0}) hidden = adapter->hidden(x, all_rows);
-    const Tensor d_hidden = adapter->hidden_gradient(d, all_rows);
-    add_adapter(tape, *rows, *adapter, ops::as_rows(x), ops::as_rows(d), ops::as_rows(hidden),
-                ops::as_rows(d_hidden));
-    if (of_x) adapter->add_input_gradient(d_hidden, dx, all_rows);
-  }
-  ops::add_gradient(tape, of_x, std::move(dx));
-}
-
-Tensor activated(Tensor y, Activation activation) {
+Tensor activation_of(const Tensor& y, Activation activation) {
   switch (activation) {
     case Activation::none:
       return y;
@@ -102,84 +64,222 @@ Tensor activated(Tensor y, Activation activation) {
   return y;
 }
 
+// d [row, output] with outputs [channel, pixel] → [pixel, channel], as in checkpoints.
+Tensor channels_last(const Tensor& d, std::int64_t channels) {
+  const Tensor from = ops::numbers(d);
+  Tensor out = Tensor::empty(d.shape(), DType::float32, from.device());
+  const std::int64_t outputs = d.shape(1), pixels = outputs / channels;
+  for (std::int64_t i = 0; i < d.numel() && !from.device().only_shapes; ++i) {
+    const std::int64_t row = i / outputs, at = i % outputs;
+    out.data<float>()[row * outputs + at % pixels * channels + at / pixels] =
+        from.data<float>()[i];
+  }
+  return out.to(d.dtype()).on(d.device());
+}
+
+// A call of a layer that has recorded itself.
+struct Call {
+  std::shared_ptr<const TrainedLinear> layer;
+  const TokenRows* rows;  // null: the layer has no parameters
+  bool is_whole;          // every rank has all rows
+  std::int64_t all_rows;
+  TapeValue of_x;
+  Tensor x;       // empty: nothing reads it
+  Tensor hidden;  // between A and B of the LoRA; empty: to be computed
+  // Of each piece, until all are there.
+  std::vector<Tensor> d;
+
+  void add_gradients(Tape& tape) const;
+  void add_parameters(Tape& tape, const TokenRows& of, const Tensor& all_d) const;
+  Tensor add_adapter(Tape& tape, const TokenRows& of, const Tensor& all_d) const;
+};
+
+void Call::add_parameters(Tape& tape, const TokenRows& of, const Tensor& all_d) const {
+  const Device host = x.device().host();
+  const std::int64_t out = all_d.shape(1) / std::ssize(layer->parameters);
+  const Tensor rows_of_x = ops::as_rows(x);
+  const Tensor inputs = layer->by_rows ? of.gather(rows_of_x) : of.to_columns(rows_of_x);
+  for (std::size_t i = 0; i < layer->parameters.size(); ++i) {
+    const auto& [weight, bias] = layer->parameters[i];
+    Tensor own = ops::columns(all_d, static_cast<std::int64_t>(i) * out, out);
+    if (layer->channels_first > 0) own = channels_last(own, layer->channels_first);
+    const Tensor outputs = layer->by_rows ? of.to_columns(own) : of.gather(own);
+    tape.set(parameter(weight), ops::token_products(outputs, inputs).on(host));
+    const Tensor sums = ops::row_sum(ops::token_sums(outputs, {}, 0).on(host));
+    tape.set(parameter(bias), layer->by_rows ? sums : own_columns(of, sums));
+  }
+}
+
+// → the gradient of `hidden`.
+Tensor Call::add_adapter(Tape& tape, const TokenRows& of, const Tensor& all_d) const {
+  const Adapter& adapter = *layer->adapter;
+  const Device host = x.device().host();
+  Tensor d_hidden = adapter.hidden_gradient(all_d, all_rows);
+  const bool is_computed = hidden.shape() != Shape{0};
+  const Tensor all_hidden =
+      of.gather(ops::as_rows(is_computed ? hidden : adapter.hidden(x, all_rows)));
+  const Tensor down =
+      ops::token_products(of.gather(d_hidden), of.to_columns(ops::as_rows(x))).on(host);
+  for (const Adapter::Part& part : adapter.parts()) {
+    const Tensor outputs = of.to_columns(ops::columns(all_d, part.first_output, adapter.outputs()));
+    const Tensor up =
+        ops::token_products(ops::columns(all_hidden, part.first_hidden, part.rank), outputs);
+    const auto target = static_cast<std::size_t>(part.target);
+    tape.set(parameter(2 * target), down.rows(part.first_hidden, part.rank));
+    tape.set(parameter(2 * target + 1), ops::scaled(up, static_cast<float>(part.factor)).on(host));
+  }
+  return d_hidden;
+}
+
+void Call::add_gradients(Tape& tape) const {
+  Tensor dx;
+  for (std::size_t piece = d.size(); of_x && piece-- > 0;) {
+    layer->note(piece, LayerUse::Kind::backward);
+    const Tensor part = layer->backward[piece](d[piece], Activation::none, all_rows);
+    if (dx.shape() == Shape{0}) {
+      dx = part;
+    } else {
+      ops::add(dx, part);
+    }
+  }
+  if (rows != nullptr) {
+    Tensor all_d = ops::as_rows(d.front());
+    if (d.size() > 1) {
+      std::int64_t width = 0;
+      for (const Tensor& piece : d) width += piece.shape().back();
+      all_d = Tensor::empty({all_d.shape(0), width}, all_d.dtype(), all_d.device());
+      std::int64_t begin = 0;
+      for (const Tensor& piece : d) {
+        ops::set_columns(all_d, begin, ops::as_rows(piece));
+        begin += piece.shape().back();
+      }
+    }
+    const WholeRows whole(*rows);
+    const TokenRows& of = is_whole ? static_cast<const TokenRows&>(whole) : *rows;
+    if (!layer->parameters.empty()) add_parameters(tape, of, all_d);
+    if (layer->adapter != nullptr) {
+      const Tensor d_hidden = add_adapter(tape, of, all_d);
+      if (of_x) {
+        Tensor rows_of_dx = ops::as_rows(dx);
+        layer->adapter->add_input_gradient(d_hidden, rows_of_dx, all_rows);
+      }
+    }
+  }
+  ops::add_gradient(tape, of_x, std::move(dx));
+}
+
 }  // namespace
 
-Tensor LinearLayer::changed(const ops::Linear& product, const Tensor& x, Tensor* hidden,
-                            std::int64_t all_rows) const {
-  Tensor y = product(x, Activation::none, all_rows);
-  const Adapter* adapter = trained_->adapter.get();
-  if (adapter == nullptr) return y;
-  *hidden = adapter->hidden(x, all_rows);
-  adapter->add(*hidden, y, all_rows);
-  return y;
+std::vector<Tensor> LinearLayer::sums(const Tensor& x, std::int64_t all_rows, Rows rows) const {
+  Tape* tape = Tape::recording();
+  const bool has_own = trained_ != nullptr && trained_->has_parameters();
+  const bool is_recorded = tape != nullptr && trained_ != nullptr && (has_own || Tape::needs(x));
+  const bool is_skipped = is_recorded && tape->skips_change();
+  const bool is_again = trained_ != nullptr && tape != nullptr && tape->computes_again();
+  std::vector<Tensor> pieces;
+  Tensor hidden;
+  {
+    const Tape::Scope paused(nullptr);
+    for (std::size_t i = 0; i < products_.size(); ++i) {
+      const ops::Linear& product = is_again ? trained_->again[i] : products_[i];
+      if (is_skipped) {
+        Shape shape = x.shape();
+        shape.back() = product.out_features();
+        pieces.push_back(Tensor::empty(shape, x.dtype(), x.device()));
+        continue;
+      }
+      if (is_again) trained_->note(i, LayerUse::Kind::again);
+      pieces.push_back(product(x, none, all_rows));
+    }
+    if (has_own && trained_->adapter != nullptr && !is_skipped) {
+      const Adapter& adapter = *trained_->adapter;
+      hidden = adapter.hidden(x, all_rows);
+      const Tensor change = adapter.change(hidden, all_rows);
+      std::int64_t begin = 0;
+      for (Tensor& piece : pieces) {
+        const std::int64_t width = piece.shape().back();
+        ops::add(piece, ops::columns(ops::as_rows(change), begin, width).reshape(piece.shape()));
+        begin += width;
+      }
+    }
+  }
+  if (!is_recorded) return pieces;
+  const auto call = std::make_shared<Call>(
+      Call{.layer = trained_,
+           .rows = has_own ? &tape->rows() : nullptr,
+           .is_whole = rows == Rows::whole,
+           .all_rows = all_rows,
+           .of_x = x,
+           .x = has_own ? x : Tensor(),
+           .hidden = hidden,
+           .d = std::vector<Tensor>(pieces.size())});
+  // The first piece has its gradient last.
+  for (std::size_t i = 0; i < pieces.size(); ++i) {
+    tape->record(pieces[i], [tape, call, i](Tensor d) {
+      call->d[i] = std::move(d);
+      if (i == 0) call->add_gradients(*tape);
+    });
+  }
+  return pieces;
+}
+
+Tensor LinearLayer::activated(const Tensor& x, Activation activation, std::int64_t all_rows,
+                              Rows rows) const {
+  const bool is_plain =
+      trained_ == nullptr ||
+      (!trained_->has_parameters() && (Tape::recording() == nullptr || !Tape::needs(x)));
+  if (is_plain && activation != none) {
+    Tape* tape = Tape::recording();
+    const bool is_again = trained_ != nullptr && tape != nullptr && tape->computes_again();
+    if (is_again) trained_->note(0, LayerUse::Kind::again);
+    return (is_again ? trained_->again.front() : products_.front())(x, activation, all_rows);
+  }
+  return activation_of(sums(x, all_rows, rows).front(), activation);
 }
 
 Tensor LinearLayer::operator()(const Tensor& x, Activation activation,
                                std::int64_t all_rows) const {
-  if (trained_ == nullptr) return product_(x, activation, all_rows);
-  const TrainedLinear& layer = *trained_;
-  const bool adapted = layer.adapter != nullptr, has_own = adapted || !layer.parameters.empty();
-  Tape* tape = Tape::recording();
-  const bool is_recorded = tape != nullptr && (has_own || Tape::needs(x));
-  const bool is_skipped = is_recorded && tape->skips_change();
-  const bool is_again = tape != nullptr && tape->computes_again();
-  const ops::Linear& product = is_again ? layer.again : product_;
-  if (is_again && !is_skipped) layer.note(LayerUse::Kind::again);
-  if (!is_recorded && !adapted) return product(x, activation, all_rows);
-  const Tape::Scope paused(nullptr);  // the layer records itself as a whole
-  Tensor y, hidden;
-  if (is_skipped) {
-    Shape shape = x.shape();
-    shape.back() = out_features();
-    y = Tensor::empty(shape, x.dtype(), x.device());
-  } else {
-    y = changed(product, x, &hidden, all_rows);
-  }
-  if (!is_recorded) return activated(std::move(y), activation);
-  const TokenRows* rows = has_own ? &tape->rows() : nullptr;
-  tape->record(y, [tape, rows, trained = trained_, of_x = TapeValue(x),
-                   x = has_own ? x : Tensor(), hidden, all_rows](const Tensor& d) {
-    add_gradients(*tape, rows, *trained, of_x, x, hidden, all_rows, d);
-  });
-  const Tape::Scope recording(tape);
-  return activated(std::move(y), activation);
+  return activated(x, activation, all_rows, Rows::of_tokens);
 }
 
-Tensor LinearLayer::with_all_rows(const Tensor& x, Activation activation) const {
+std::vector<Tensor> LinearLayer::pieces(const Tensor& x, std::int64_t all_rows) const {
+  return sums(x, all_rows, Rows::of_tokens);
+}
+
+Tensor LinearLayer::of_whole(const Tensor& x, Activation activation) const {
+  const std::int64_t rows = x.numel() / x.shape().back();
+  return activated(x, activation, rows, Rows::whole);
+}
+
+Tensor LinearLayer::of_row(const Tensor& x, Activation activation) const {
+  if (trained_ == nullptr || trained_->parameters.empty()) {
+    expect(trained_ == nullptr || !Tape::needs(x), "the gradient of a row of a constant layer");
+    return products_.front().with_all_rows(x, activation);
+  }
   Tensor y;
   {
     const Tape::Scope paused(nullptr);
-    y = product_.with_all_rows(x, activation);
+    y = products_.front().with_all_rows(x);
   }
-  Tape* tape = Tape::recording();
-  if (trained_ == nullptr || tape == nullptr) return y;
-  if (trained_->parameters.empty() && !Tape::needs(x)) return y;
-  const TokenRows* rows = &tape->rows();
-  tape->record(y, [tape, rows, trained = trained_, product = product_, x,
-                   activation](const Tensor& d) {
-    const std::int64_t out = product.out_features();
-    // Chunks of a table that tokens share, or the row itself.
-    Tensor row = (d.shape(0) > 1 ? rows->whole(d, out / d.shape(0)) : d).reshape({1, out});
-    if (activation != Activation::none) {
-      expect(activation == Activation::silu, "the gradient of an activation of a row");
-      const Tensor sums = product.with_all_rows(x);
-      row = ops::silu_backward(ops::numbers(sums).reshape(row.shape()), row);
-    }
-    if (Tape::needs(x)) {
-      trained->note(LayerUse::Kind::backward);
-      const Tensor dx = trained->backward.with_all_rows(row.to(x.dtype()).on(x.device()));
-      ops::add_gradient(*tape, x, ops::numbers(dx).reshape(x.shape()));
-    }
-    if (trained->parameters.empty()) return;
-    const auto& [weight, bias] = trained->parameters.front();
-    const Tensor inputs = ops::numbers(x);
-    const TokenRows::Range all_in{0, x.numel()}, all_out{0, out};
-    tape->set(parameter(weight),
-              trained->by_rows ? outer(row, rows->own_columns(out), inputs, all_in)
-                               : outer(row, all_out, inputs, rows->own_columns(x.numel())));
-    tape->set(parameter(bias), own_columns(*rows, row));
-  });
-  return y;
+  if (Tape* tape = Tape::recording()) {
+    const TokenRows* rows = &tape->rows();
+    tape->record(y, [tape, rows, layer = trained_, x](const Tensor& d) {
+      const std::int64_t out = d.numel(), in = x.numel();
+      const Tensor row = d.reshape({1, out}), inputs = ops::numbers(x);
+      if (Tape::needs(x)) {
+        layer->note(0, LayerUse::Kind::backward);
+        const Tensor dx =
+            layer->backward.front().with_all_rows(row.to(x.dtype()).on(x.device()));
+        ops::add_gradient(*tape, x, ops::numbers(dx).reshape(x.shape()));
+      }
+      const auto& [weight, bias] = layer->parameters.front();
+      tape->set(parameter(weight),
+                layer->by_rows ? outer(row, rows->own_columns(out), inputs, {0, in})
+                               : outer(row, {0, out}, inputs, rows->own_columns(in)));
+      tape->set(parameter(bias), own_columns(*rows, row));
+    });
+  }
+  return activation_of(y, activation);
 }
 
 }  // namespace reelmesh

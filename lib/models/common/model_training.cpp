@@ -50,38 +50,87 @@ LayerMaker::LayerMaker(const Checkpoint& weights, DType dtype, const WeightPlace
       dtype_(dtype),
       placement_(placement),
       training_(training),
-      stream_(placement) {
+      stream_(placement),
+      beside_(placement) {
   if (training_ != nullptr) training_->clear();
 }
 
-LinearParameters LayerMaker::parameters_of(const std::vector<std::string>& names, std::int64_t in,
-                                           std::int64_t out, const LinearOptions& options,
-                                           bool bias) const {
-  return linear_parameters(weights_, names, in, out, dtype_, bias, options.stored);
+std::vector<LinearParameters> LayerMaker::parameters_of(const std::vector<std::string>& names,
+                                                        std::int64_t in, std::int64_t out,
+                                                        const LinearOptions& options,
+                                                        bool bias) const {
+  LinearParameters all = linear_parameters(weights_, names, in, out, dtype_, bias, options.stored);
+  if (const std::int64_t channels = options.channels_first; channels > 0) {
+    const std::int64_t pixels = out / channels;
+    if (bias) all.bias = channel_first(all.bias, channels);
+    const auto read = all.weight.read;
+    const std::int64_t size = size_of(dtype_);
+    all.weight.read = [read, channels, pixels, size](std::int64_t first, std::int64_t count,
+                                                     void* into, std::int64_t stride) {
+      for (std::int64_t i = 0; i < count; ++i) {
+        const std::int64_t row = first + i;
+        read(row % pixels * channels + row / pixels, 1,
+             static_cast<std::byte*>(into) + i * stride * size, stride);
+      }
+    };
+  }
+  std::vector<LinearParameters> pieces;
+  std::int64_t begin = 0;
+  for (const std::int64_t count : options.pieces) {
+    LinearParameters piece = all;
+    piece.weight.out = count;
+    piece.weight.read = [read = all.weight.read, begin](std::int64_t first, std::int64_t some,
+                                                        void* into, std::int64_t stride) {
+      read(begin + first, some, into, stride);
+    };
+    if (bias) piece.bias = all.bias.rows(begin, count);
+    pieces.push_back(piece);
+    begin += count;
+  }
+  if (pieces.empty()) pieces.push_back(all);
+  return pieces;
+}
+
+WeightStream* LayerMaker::stream(Residing residing) {
+  switch (residing) {
+    case Residing::streamed:
+      return &stream_;
+    case Residing::beside:
+      return &beside_;
+    case Residing::kept:
+      return nullptr;
+  }
+  return nullptr;
 }
 
 LinearLayer LayerMaker::linear(const std::vector<std::string>& names, std::int64_t in,
                                std::int64_t out, const LinearOptions& options) {
-  const LinearParameters layer = parameters_of(names, in, out, options, true);
-  ops::Linear product = options.residing == Residing::streamed
-                            ? stream_.add(layer.weight, layer.bias)
-                            : ops::Linear(layer.weight, layer.bias);
-  if (training_ == nullptr) return LinearLayer(std::move(product));
+  std::vector<ops::Linear> products;
+  for (const LinearParameters& piece : parameters_of(names, in, out, options, true)) {
+    WeightStream* passes = stream(options.residing);
+    products.push_back(passes != nullptr ? passes->add(piece.weight, piece.bias)
+                                         : ops::Linear(piece.weight, piece.bias));
+  }
+  if (training_ == nullptr) return LinearLayer(std::move(products));
   const std::shared_ptr<TrainedLinear> trained = this->trained(names, in, out, options);
-  trained->again = product;
+  trained->again = products;
+  trained->backward.resize(products.size());
   trained->number = made_.size();
-  made_.push_back({product, names, in, out, options, trained});
+  made_.push_back({products, names, in, out, options, trained});
   if (training_->records_uses) {
     trained->uses = &training_->uses;
-    trained->backward = backward(made_.back());
+    for (std::size_t i = 0; i < products.size(); ++i) {
+      trained->backward[i] = backward(made_.back(), i);
+    }
   }
-  return LinearLayer(std::move(product), trained);
+  return LinearLayer(std::move(products), trained);
 }
 
 std::shared_ptr<TrainedLinear> LayerMaker::trained(const std::vector<std::string>& names,
                                                    std::int64_t in, std::int64_t out,
                                                    const LinearOptions& options) {
   auto layer = std::make_shared<TrainedLinear>();
+  layer->channels_first = options.channels_first;
   if (!training_->lora()) {
     layer->by_rows = out >= in;  // what is gathered is not wider than what is cut
     for (const std::string& name : names) {
@@ -110,25 +159,38 @@ std::shared_ptr<TrainedLinear> LayerMaker::trained(const std::vector<std::string
   return layer;
 }
 
+void LayerMaker::make_parameter(Tensor& x, TrainedMatrix matrix, Shape stored) {
+  if (training_ == nullptr || training_->lora()) return;
+  Tape::make_parameter(x, training_->add(std::move(matrix), std::move(stored)));
+}
+
 Affine LayerMaker::norm(const std::string& name, std::int64_t channels) {
-  Affine norm = load_affine(weights_, name, channels, dtype_);
-  if (training_ != nullptr && !training_->lora()) {
-    Tape::make_parameter(norm.weight, training_->add({name + ".weight", 1, channels}, {channels}));
-    Tape::make_parameter(norm.bias, training_->add({name + ".bias", 1, channels}, {channels}));
-  }
-  return norm;
+  return {vector(name + ".weight", channels), vector(name + ".bias", channels)};
+}
+
+Tensor LayerMaker::vector(const std::string& name, std::int64_t channels) {
+  Tensor x = weights_.load(name, {channels}, dtype_).to(DType::float32);
+  make_parameter(x, {name, 1, channels}, {channels});
+  return x;
+}
+
+Tensor LayerMaker::table(const std::string& name, std::int64_t rows, std::int64_t channels) {
+  Tensor x = weights_.load(name, {rows, channels}, dtype_);
+  make_parameter(x, {name, rows, channels}, {rows, channels});
+  return x;
 }
 
 // Only CPUs need the weight once more, transposed.
-ops::Linear LayerMaker::backward(const Made& made) {
-  const bool streamed = made.options.residing == Residing::streamed;
+ops::Linear LayerMaker::backward(const Made& made, std::size_t piece) {
+  WeightStream* passes = stream(made.options.residing);
+  const ops::Linear& product = made.products[piece];
   if (weights_.device().is_cuda()) {
-    return (streamed ? stream_.again(made.product) : made.product).backward();
+    return (passes != nullptr ? passes->again(product) : product).backward();
   }
-  const ops::WeightRows transposed =
-      transposed_weight(parameters_of(made.names, made.in, made.out, made.options, false),
-                        placement_.residence != Residence::host);
-  return streamed ? stream_.add(transposed, {}) : ops::Linear(transposed);
+  const ops::WeightRows transposed = transposed_weight(
+      parameters_of(made.names, made.in, made.out, made.options, false)[piece],
+      placement_.residence != Residence::host);
+  return passes != nullptr ? passes->add(transposed, {}) : ops::Linear(transposed);
 }
 
 // Without the numbers of blocks.
@@ -158,10 +220,11 @@ void LayerMaker::finish() {
   if (training_->records_uses) return;
   for (const LayerUse& use : training_->uses) {
     const Made& made = made_.at(use.layer);
+    WeightStream* passes = stream(made.options.residing);
     if (use.kind == LayerUse::Kind::backward) {
-      made.trained->backward = backward(made);
-    } else if (made.options.residing == Residing::streamed) {
-      made.trained->again = stream_.again(made.product);
+      made.trained->backward[use.piece] = backward(made, use.piece);
+    } else if (passes != nullptr) {
+      made.trained->again[use.piece] = passes->again(made.products[use.piece]);
     }
   }
 }

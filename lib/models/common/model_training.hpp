@@ -57,17 +57,28 @@ class LayerMaker {
   LayerMaker(const Checkpoint& weights, DType dtype, const WeightPlacement& placement,
              ModelTraining* training);
 
-  enum class Residing { streamed, kept };  ///< by the placement, or always in memory
+  /// streamed: by the placement, among the layers that a step uses one after the other; beside:
+  /// likewise, among those that it uses beside these (of texts); kept: always in memory.
+  enum class Residing { streamed, beside, kept };
   struct LinearOptions {
     Residing residing = Residing::streamed;
-    bool takes_lora = false;  ///< its rows are tokens, and it may be a target
+    bool takes_lora = false;  ///< it may be a target
     Shape stored = {};        ///< of the weight in checkpoints, if it is not [out, in]
+    /// Outputs of each piece, which LinearLayer::pieces() gives; none: all in one.
+    std::vector<std::int64_t> pieces = {};
+    /// If not 0: outputs are [pixel, channel] with so many channels in checkpoints, and [channel,
+    /// pixel] of the layer.
+    std::int64_t channels_first = 0;
   };
   /// Layers with the same input, fused: their outputs are concatenated. Errors as load_linears().
   LinearLayer linear(const std::vector<std::string>& names, std::int64_t in, std::int64_t out,
                      const LinearOptions& options);
   /// Weight and bias of a norm, as load_affine().
   Affine norm(const std::string& name, std::int64_t channels);
+  /// A vector of a norm, by its whole name: rounded to the model's type, and float32.
+  Tensor vector(const std::string& name, std::int64_t channels);
+  /// A table [row, channel] of the model's type, by its whole name.
+  Tensor table(const std::string& name, std::int64_t rows, std::int64_t channels);
   bool capturable() const { return stream_.capturable(); }
   /// To be called after all layers: makes what a step uses of them later. Error(usage) for a LoRA
   /// whose targets or patterns name no layer.
@@ -75,24 +86,28 @@ class LayerMaker {
 
  private:
   struct Made {
-    ops::Linear product;
+    std::vector<ops::Linear> products;  // of the pieces
     std::vector<std::string> names;
     std::int64_t in, out;
     LinearOptions options;
     std::shared_ptr<TrainedLinear> trained;
   };
-  LinearParameters parameters_of(const std::vector<std::string>& names, std::int64_t in,
-                                 std::int64_t out, const LinearOptions& options, bool bias) const;
+  // Of each piece.
+  std::vector<LinearParameters> parameters_of(const std::vector<std::string>& names,
+                                              std::int64_t in, std::int64_t out,
+                                              const LinearOptions& options, bool bias) const;
+  WeightStream* stream(Residing residing);
   std::shared_ptr<TrainedLinear> trained(const std::vector<std::string>& names, std::int64_t in,
                                          std::int64_t out, const LinearOptions& options);
-  ops::Linear backward(const Made& made);
+  void make_parameter(Tensor& x, TrainedMatrix matrix, Shape stored);
+  ops::Linear backward(const Made& made, std::size_t piece);
   std::vector<std::string> possible_targets() const;
 
   const Checkpoint& weights_;
   DType dtype_;
   WeightPlacement placement_;
   ModelTraining* training_;
-  WeightStream stream_;
+  WeightStream stream_, beside_;
   std::vector<Made> made_;  ///< of a model that is trained
 };
 

@@ -3,8 +3,9 @@
 #include <algorithm>
 #include <iterator>
 
-#include "layout/attend.hpp"
 #include "models/opensora/transformer.hpp"
+#include "ops/attention.hpp"
+#include "ops/rows.hpp"
 
 namespace reelmesh {
 
@@ -28,6 +29,8 @@ STDiTPlacement::STDiTPlacement(const STDiT& model, const comm::Group& group,
       clips_(clips),
       branches_(branches),
       patch_(model.config().patch),
+      frame_columns_(group, {layouts.spatial}, model.config().head_channels()),
+      position_columns_(group, {layouts.temporal}, model.config().head_channels()),
       frame_cut_extents_(own_box(layouts.spatial, group).extent),
       position_cut_extents_(own_box(layouts.temporal, group).extent),
       heads_(model.config().heads) {
@@ -78,6 +81,8 @@ void STDiTPlacement::set_exchanges(const STDiTConfig& config) {
   std::vector<Move> queries_and_keys(count, {with_parts(tokens, 1), with_parts(heads, 1)});
   queries_and_keys.resize(2 * count, {with_parts(tokens, 2), with_parts(heads, 2)});
   to_heads_.emplace(group_, std::move(queries_and_keys));
+  part_to_heads_.emplace(group_,
+                         std::vector<Move>(count, {with_parts(tokens, 1), with_parts(heads, 1)}));
   to_tokens_.emplace(group_,
                      std::vector<Move>(count, {with_parts(heads, 1), with_parts(tokens, 1)}));
 }
@@ -93,6 +98,7 @@ std::int64_t STDiTPlacement::sent_elements() const {
 std::vector<Tensor> split_rows(const Tensor& x, std::int64_t parts) {
   std::vector<Tensor> all;
   if (parts == 0) return all;
+  if (parts == 1) return {x};
   expect(x.shape(0) % parts == 0, "rows of {} do not divide into {} parts", x.shape(), parts);
   const std::int64_t rows = x.shape(0) / parts;
   for (std::int64_t part = 0; part < parts; ++part) all.push_back(x.rows(part * rows, rows));
@@ -110,14 +116,112 @@ Tensor moved(const Exchange& exchange, const Tensor& x, const Shape& into, std::
   return out;
 }
 
+// Its gradient takes the way back. from: extents of a clip in x.
+Tensor moved_on_tape(const Exchange& exchange, const Exchange& back, const Tensor& x,
+                     const Shape& from, const Shape& into, std::int64_t clips) {
+  Tape* tape = Tape::of(x);
+  if (tape == nullptr) return moved(exchange, x, into, clips);
+  Tensor out;
+  if (tape->skips_sum()) {
+    out = Tensor::empty({clips * into[0] * into[1], x.shape(1), x.shape(2)}, x.dtype(), x.device());
+  } else {
+    out = moved(exchange, x, into, clips);
+  }
+  tape->record(out, [tape, &back, x = TapeValue(x), from, clips](const Tensor& d) {
+    ops::add_gradient(*tape, x, moved(back, d, from, clips));
+  });
+  return out;
+}
+
 }  // namespace
 
 Tensor STDiTPlacement::to_positions(const Tensor& x) const {
-  return to_positions_ ? moved(*to_positions_, x, position_cut_extents_, clips_) : x;
+  if (!to_positions_) return x;
+  return moved_on_tape(*to_positions_, *to_frames_, x, frame_cut_extents_, position_cut_extents_,
+                       clips_);
 }
 
 Tensor STDiTPlacement::to_frames(const Tensor& x) const {
-  return to_frames_ ? moved(*to_frames_, x, frame_cut_extents_, clips_) : x;
+  if (!to_frames_) return x;
+  return moved_on_tape(*to_frames_, *to_positions_, x, position_cut_extents_, frame_cut_extents_,
+                       clips_);
+}
+
+namespace {
+
+// [token, batch, 1, head, channel] → [token, batch, head, channel].
+Tensor without_part(const Tensor& q) {
+  const Shape& s = q.shape();
+  return q.reshape({s[0], s[1], s[3], s[4]});
+}
+
+}  // namespace
+
+Tensor STDiTPlacement::within_frames(const Tensor& q, const Tensor& kv, float scale,
+                                     const Numerics& numerics) const {
+  if (Tape::recording() == nullptr) {
+    const auto [queries, keys_values] = whole_frames(q, kv);
+    const Shape& s = queries.shape();
+    const Tensor attended =
+        ops::attend(queries.reshape({s[0] * s[1], s[2], s[4], s[5]}),
+                    keys_values.reshape({s[0] * s[1], s[2], 2, s[4], s[5]}), scale, s[0], numerics);
+    return own_tokens(attended.reshape(s)).reshape(q.shape());
+  }
+  const Shape& whole = to_heads_ ? in_heads_ : frame_cut_extents_;
+  SequenceMoves moves;
+  if (to_heads_) {
+    const auto run = [](const Exchange& exchange, const Tensor& x, const Shape& shape) {
+      Tensor out = Tensor::empty(shape, x.dtype(), x.device());
+      exchange.run({x}, {&out, 1});
+      return out;
+    };
+    const std::int64_t channels = q.shape(4);
+    const Shape heads{whole[0] * whole[1], whole[2] * channels};
+    const Shape tokens{frames() * positions(), heads_ * channels};
+    moves.to_whole = [this, run, heads](const Tensor& x) { return run(*part_to_heads_, x, heads); };
+    moves.to_own = [this, run, tokens](const Tensor& x) { return run(*to_tokens_, x, tokens); };
+  }
+  return attend_on_tape(without_part(q), kv, scale, numerics, std::max<std::int64_t>(whole[0], 1),
+                        moves, moves)
+      .reshape(q.shape());
+}
+
+Tensor STDiTPlacement::along_time(const Tensor& q, const Tensor& kv, float scale,
+                                  const Numerics& numerics) const {
+  const Tensor queries = without_part(q);
+  const Tensor attended = Tape::recording() != nullptr
+                              ? attend_on_tape(queries, kv, scale, numerics, clips_, {}, {})
+                              : ops::attend(queries, kv, scale, clips_, numerics);
+  return attended.reshape(q.shape());
+}
+
+Tensor STDiTPlacement::to_texts(const Tensor& q, std::span<const Tensor> texts, float scale,
+                                const Numerics& numerics) const {
+  const Tensor queries = without_part(q);
+  if (Tape::recording() != nullptr) {
+    const TokenColumns& columns = position_columns_;
+    const std::int64_t d = q.shape(3) * q.shape(4);
+    // Every rank has all keys.
+    const SequenceMoves of_queries{[&columns](const Tensor& x) { return columns.to_columns(x); },
+                                   [&columns, d](const Tensor& x) { return columns.to_tokens(x, d); }};
+    const SequenceMoves of_keys{[&columns, d](const Tensor& x) {
+                                  const TokenRows::Range own = columns.own_columns(d);
+                                  return ops::columns(x, own.begin, own.count);
+                                },
+                                [&columns, d](const Tensor& x) { return columns.whole(x, d); }};
+    return attend_on_tape(queries, texts.front(), scale, numerics, 1, of_queries, of_keys)
+        .reshape(q.shape());
+  }
+  const std::vector<Tensor> clips = split_rows(queries, std::ssize(texts));
+  if (clips.size() == 1) {
+    return ops::attend(clips[0], texts[0], scale, 1, numerics).reshape(q.shape());
+  }
+  Tensor all = Tensor::empty(queries.shape(), queries.dtype(), queries.device());
+  std::vector<Tensor> into = split_rows(all, std::ssize(texts));
+  for (std::size_t clip = 0; clip < clips.size(); ++clip) {
+    into[clip].copy_from(ops::attend(clips[clip], texts[clip], scale, 1, numerics));
+  }
+  return all.reshape(q.shape());
 }
 
 std::pair<Tensor, Tensor> STDiTPlacement::whole_frames(const Tensor& q, const Tensor& kv) const {

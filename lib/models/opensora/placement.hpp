@@ -2,7 +2,7 @@
 // How clips of one size are distributed over a group of ranks for an Open-Sora transformer.
 #include <optional>
 
-#include "layout/relayout.hpp"
+#include "layout/attend.hpp"
 #include "layout/space_time.hpp"
 #include "models/common/denoiser.hpp"
 #include "models/opensora/config.hpp"
@@ -39,18 +39,20 @@ class STDiTPlacement {
   const comm::Group& group() const { return group_; }
   const STDiTClip& clip() const { return clip_; }
   std::int64_t clips() const { return clips_; }
+  /// The tokens of a clip while frames are cut, and while positions are.
+  const TokenColumns& frame_columns() const { return frame_columns_; }
+  const TokenColumns& position_columns() const { return position_columns_; }
   /// Elements that this rank sends in a pair of spatial and temporal attention, for all clips.
   std::int64_t sent_elements() const;
 
  private:
   friend class STDiT;
-  friend class STDiTGradients;
   /// Of one clip on all ranks. Algorithms of matrix products are chosen for this number of rows,
   /// not for those of this rank or of the batch.
   std::int64_t all_tokens() const { return numel(layouts_.tokens.global()); }
   void set_exchanges(const STDiTConfig& config);
   // Redistribute tokens [clip · frame · position, branch, channel]: from frames cut to positions
-  // cut, and back.
+  // cut, and back. Gradients: of a batch of one clip, as of all attention here.
   Tensor to_positions(const Tensor& x) const;
   Tensor to_frames(const Tensor& x) const;
   // Redistributes queries (1 part) and keys and values (2 parts) of own tokens, [clip · token,
@@ -59,6 +61,14 @@ class STDiTPlacement {
   // inverse, for results (1 part).
   std::pair<Tensor, Tensor> whole_frames(const Tensor& q, const Tensor& kv) const;
   Tensor own_tokens(const Tensor& x) const;
+  // Attention of queries to keys and values as above → as q: each frame is a sequence; each
+  // position is one, x [clip · frame, position · branch, part, head, channel]; to texts, clip by
+  // clip [token, branch, 2, head, channel].
+  Tensor within_frames(const Tensor& q, const Tensor& kv, float scale,
+                       const Numerics& numerics) const;
+  Tensor along_time(const Tensor& q, const Tensor& kv, float scale, const Numerics& numerics) const;
+  Tensor to_texts(const Tensor& q, std::span<const Tensor> texts, float scale,
+                  const Numerics& numerics) const;
   std::int64_t frames() const {
     return frame_cut_extents_[0];
   }  ///< of this rank while frames are cut
@@ -69,6 +79,7 @@ class STDiTPlacement {
   STDiTClip clip_;
   std::int64_t clips_, branches_;
   ops::Patch patch_;
+  TokenColumns frame_columns_, position_columns_;
   /// Extents [frame, position] of this rank's box of a clip, in each of the two cuts.
   Shape frame_cut_extents_, position_cut_extents_;
   Shape in_heads_;                 ///< [frame, position, head] if ranks share frames
@@ -80,9 +91,11 @@ class STDiTPlacement {
   // Each exchange moves all clips: one message to each rank.
   std::optional<Exchange> to_positions_, to_frames_;  ///< none for a single rank
   std::optional<Exchange> to_heads_, to_tokens_;      ///< none if ranks have whole frames
+  std::optional<Exchange> part_to_heads_;             ///< of one part
 };
 
-/// Splits the rows of x into equal parts, such as one per clip; they share its memory.
+/// Splits the rows of x into equal parts, such as one per clip; they share its memory. One part is x
+/// itself.
 std::vector<Tensor> split_rows(const Tensor& x, std::int64_t parts);
 
 }  // namespace reelmesh

@@ -1,15 +1,111 @@
 #include "models/opensora/transformer.hpp"
 
 #include <algorithm>
+#include <cmath>
 
-#include "base/interruption.hpp"
-#include "base/trace.hpp"
 #include "layout/space_time.hpp"
 #include "models/common/residual.hpp"
-#include "ops/attention.hpp"
-#include "ops/norm_backward.hpp"
+#include "ops/rows.hpp"
 
 namespace reelmesh {
+
+STDiT::Attention STDiT::make_attention(LayerMaker& make, const std::string& name) const {
+  const std::int64_t d = config_.hidden;
+  Attention layer;
+  layer.query_key_value =
+      make.linear({name + ".qkv"}, d, 3 * d, {.takes_lora = true, .pieces = {d, 2 * d}});
+  layer.out = make.linear({name + ".proj"}, d, d, {.takes_lora = true});
+  if (config_.kind == STDiTConfig::Kind::v3) {
+    const std::int64_t channels = config_.head_channels();
+    layer.query_norm = {make.vector(name + ".q_norm.weight", channels), {}, norm_eps};
+    layer.key_norm = {make.vector(name + ".k_norm.weight", channels), {}, norm_eps};
+  }
+  return layer;
+}
+
+// Cross-attention and MLP of a block.
+void STDiT::make_text_and_mlp(LayerMaker& make, const std::string& name, Block& block) const {
+  const std::int64_t d = config_.hidden, hidden = config_.mlp_hidden;
+  const auto linear = [&](const char* layer, std::int64_t in, std::int64_t out,
+                          LayerMaker::Residing residing = LayerMaker::Residing::streamed) {
+    return make.linear({name + layer}, in, out, {.residing = residing, .takes_lora = true});
+  };
+  block.text.query = linear(".cross_attn.q_linear", d, d);
+  block.text.key_value =
+      linear(".cross_attn.kv_linear", d, 2 * d, LayerMaker::Residing::beside);
+  block.text.out = linear(".cross_attn.proj", d, d);
+  block.up = linear(".mlp.fc1", d, hidden);
+  block.down = linear(".mlp.fc2", hidden, d);
+}
+
+STDiT::Block STDiT::make_block(LayerMaker& make, const std::string& name) const {
+  Block block;
+  block.table = make.table(name + ".scale_shift_table", 6, config_.hidden);
+  block.attention = make_attention(make, name + ".attn");
+  return block;
+}
+
+STDiT::STDiT(const Checkpoint& weights, const STDiTConfig& c, DType dtype,
+             const WeightPlacement& placement, ModelTraining* training)
+    : config_(c),
+      dtype_(dtype),
+      device_(weights.device()),
+      numerics_(weights.numerics()),
+      scale_(1.0F / std::sqrt(static_cast<float>(c.head_channels()))),
+      ones_(Tensor::empty({c.hidden}, DType::float32, device_.host())),
+      zeros_(Tensor::zeros({c.hidden}, DType::float32, device_)) {
+  const std::int64_t d = c.hidden;
+  if (!device_.only_shapes) std::ranges::fill(ones_.span<float>(), 1.0F);
+  ones_ = ones_.on(device_);
+  const bool v3 = c.kind == STDiTConfig::Kind::v3;
+  // Layers are made in the order in which a step uses them. Those that only the texts pass are
+  // beside the others. What is not in the blocks stays, so that a step without them fetches
+  // nothing.
+  LayerMaker make(weights, dtype, placement, training);
+  using enum LayerMaker::Residing;
+  const auto kept = [&](const std::string& name, std::int64_t in, std::int64_t out) {
+    return make.linear({name}, in, out, {.residing = LayerMaker::Residing::kept});
+  };
+  caption1_ = make.linear({"y_embedder.y_proj.fc1"}, c.text_channels, d, {.residing = beside});
+  caption2_ = make.linear({"y_embedder.y_proj.fc2"}, d, d, {.residing = beside});
+  null_caption_ =
+      weights.load("y_embedder.y_embedding", {c.max_text_tokens, c.text_channels}, dtype);
+  time1_ = kept("t_embedder.mlp.0", number_channels, d);
+  time2_ = kept("t_embedder.mlp.2", d, d);
+  if (v3) {
+    fps1_ = kept("fps_embedder.mlp.0", number_channels, d);
+    fps2_ = kept("fps_embedder.mlp.2", d, d);
+    frequencies_ =
+        weights.load("rope.freqs", {c.head_channels() / 2}, DType::float32).on(device_.host());
+  }
+  time_block_ = kept("t_block.1", d, 6 * d);
+  patch_ = make.linear({"x_embedder.proj"}, c.patch_features(), d,
+                       {.residing = LayerMaker::Residing::kept,
+                        .stored = {d, c.in_channels, 1, c.patch.rows, c.patch.columns}});
+  for (std::int64_t i = 0; i < c.layers; ++i) {
+    Pair& pair = pairs_.emplace_back();
+    if (v3) {
+      for (const bool spatial : {true, false}) {
+        const std::string name =
+            fmt::format("{}_blocks.{}", spatial ? "spatial" : "temporal", i);
+        Block& block = spatial ? pair.spatial : pair.temporal;
+        block = make_block(make, name);
+        make_text_and_mlp(make, name, block);
+      }
+    } else {  // both kinds of attention are in one block
+      const std::string name = fmt::format("blocks.{}", i);
+      pair.spatial = make_block(make, name);
+      pair.temporal.attention = make_attention(make, name + ".attn_temp");
+      make_text_and_mlp(make, name, pair.spatial);
+    }
+  }
+  out_table_ = make.table("final_layer.scale_shift_table", 2, d);
+  out_ = make.linear({"final_layer.linear"}, d, c.patch.rows * c.patch.columns * c.out_channels(),
+                     {.residing = LayerMaker::Residing::kept, .channels_first = c.out_channels()});
+  make.finish();
+  capturable_ = make.capturable();
+}
+
 Shape whole_patches(const Shape& latents, const ops::Patch& patch) {
   const auto enlarged = [](std::int64_t n, std::int64_t multiple) {
     return (n + multiple - 1) / multiple * multiple;
@@ -25,6 +121,11 @@ Tensor resized_latents(const Tensor& x, std::int64_t rows, std::int64_t columns)
   const Shape common{x.shape(0), x.shape(1), std::min(rows, x.shape(2)),
                      std::min(columns, x.shape(3))};
   copy_box({none, common}, x, {none, x.shape()}, out, {none, larger});
+  if (Tape* tape = Tape::of(x)) {
+    tape->record(out, [tape, x = TapeValue(x)](const Tensor& d) {
+      ops::add_gradient(*tape, x, resized_latents(d, x.shape[2], x.shape[3]));
+    });
+  }
   return out;
 }
 
@@ -35,12 +136,14 @@ STDiTContext STDiT::encode_context(const Tensor& text) const {
   const std::array<Tensor, branches> texts{
       null_caption_.rows(0, tokens).reshape({tokens, 1, config_.text_channels}),
       text.on(device_).reshape({tokens, 1, config_.text_channels})};
-  // [token, branch, channel]
-  const Tensor both = caption2_.with_all_rows(
-      caption1_.with_all_rows(ops::join_batches(texts), ops::Activation::gelu_tanh));
+  return encode_captions(ops::join_batches(texts));
+}
+
+STDiTContext STDiT::encode_captions(const Tensor& captions) const {
+  const Tensor all = caption2_.of_whole(caption1_.of_whole(captions, ops::Activation::gelu_tanh));
   STDiTContext context;
   const auto add = [&](const Block& block) {
-    context.keys_values.push_back(projected_heads(block.text.key_value, both, tokens * branches));
+    context.keys_values.push_back(heads_of(block.text.key_value.of_whole(all)));
   };
   for (const Pair& pair : pairs_) {
     add(pair.spatial);
@@ -55,12 +158,10 @@ Tensor STDiT::modulated(const Tensor& x, const Tensor& table, int shift, int sca
   return out;
 }
 
-// x: [token, branch, channel] → [token, branch, 1 or 2, head, channel].
-Tensor STDiT::projected_heads(const ops::Linear& product, const Tensor& x,
-                              std::int64_t all_rows) const {
-  const std::int64_t parts = product.out_features() / config_.hidden;
-  return product(x, ops::Activation::none, all_rows)
-      .reshape({x.shape(0), x.shape(1), parts, config_.heads, config_.head_channels()});
+// x: [token, branch, part · channel] → [token, branch, part, head, channel].
+Tensor STDiT::heads_of(const Tensor& x) const {
+  return x.reshape({x.shape(0), x.shape(1), x.shape(2) / config_.hidden, config_.heads,
+                    config_.head_channels()});
 }
 
 // Spatial attention: each frame is a sequence. x: [clip · token, branch, channel], frames cut →
@@ -68,17 +169,13 @@ Tensor STDiT::projected_heads(const ops::Linear& product, const Tensor& x,
 Tensor STDiT::within_frames(const Attention& layer, const STDiTPlacement& placement,
                             const Tensor& x) const {
   const std::int64_t all = placement.all_tokens();
-  Tensor q = projected_heads(layer.query, x, all), kv = projected_heads(layer.key_value, x, all);
+  std::vector<Tensor> sums = layer.query_key_value.pieces(x, all);
+  Tensor q = heads_of(std::exchange(sums[0], {})), kv = heads_of(std::exchange(sums[1], {}));
   if (config_.kind == STDiTConfig::Kind::v3) {
     ops::normalise_and_rotate(q, layer.query_norm, {}, {});
     ops::normalise_and_rotate(kv, layer.key_norm, {}, {});
   }
-  const auto [queries, keys_values] = placement.whole_frames(q, kv);
-  const Shape& s = queries.shape();
-  const Tensor attended =
-      ops::attend(queries.reshape({s[0] * s[1], s[2], s[4], s[5]}),
-                  keys_values.reshape({s[0] * s[1], s[2], 2, s[4], s[5]}), scale_, s[0], numerics_);
-  return layer.out(placement.own_tokens(attended.reshape(s)).reshape(x.shape()),
+  return layer.out(placement.within_frames(q, kv, scale_, numerics_).reshape(x.shape()),
                    ops::Activation::none, all);
 }
 
@@ -87,24 +184,22 @@ Tensor STDiT::within_frames(const Attention& layer, const STDiTPlacement& placem
 Tensor STDiT::along_time(const Attention& layer, const STDiTPlacement& placement,
                          const Tensor& x) const {
   const Shape& mine = placement.position_cut_extents_;
-  const std::int64_t clips = placement.clips();
-  const Shape sequences{clips * mine[0], mine[1] * x.shape(1), config_.hidden};
-  const std::int64_t all = placement.all_tokens();
-  Tensor q = projected_heads(layer.query, x.reshape(sequences), all);
-  Tensor kv = projected_heads(layer.key_value, x.reshape(sequences), all);
+  const std::int64_t clips = placement.clips(), all = placement.all_tokens();
+  std::vector<Tensor> sums = layer.query_key_value.pieces(
+      x.reshape({clips * mine[0], mine[1] * x.shape(1), config_.hidden}), all);
+  Tensor q = heads_of(std::exchange(sums[0], {})), kv = heads_of(std::exchange(sums[1], {}));
   if (config_.kind == STDiTConfig::Kind::v3) {
     const auto rotate = [&](Tensor& heads, const ops::HeadNorm& norm) {
+      const auto& [cosines, sines] = placement.rotation_;
+      if (clips == 1) return ops::normalise_and_rotate(heads, norm, cosines, sines);
       for (Tensor& clip : split_rows(heads, clips)) {
-        ops::normalise_and_rotate(clip, norm, placement.rotation_.cosines,
-                                  placement.rotation_.sines);
+        ops::normalise_and_rotate(clip, norm, cosines, sines);
       }
     };
     rotate(q, layer.query_norm);
     rotate(kv, layer.key_norm);
   }
-  const Tensor queries =
-      q.reshape({sequences[0], sequences[1], config_.heads, config_.head_channels()});
-  return layer.out(ops::attend(queries, kv, scale_, clips, numerics_).reshape(x.shape()),
+  return layer.out(placement.along_time(q, kv, scale_, numerics_).reshape(x.shape()),
                    ops::Activation::none, all);
 }
 
@@ -112,40 +207,31 @@ Tensor STDiT::along_time(const Attention& layer, const STDiTPlacement& placement
 void STDiT::attend_to_text(const Block& block, const STDiTPlacement& placement,
                            std::span<const STDiTContext> contexts, std::size_t keys_values,
                            Tensor& x) const {
-  const Tensor queries =
-      projected_heads(block.text.query, x, placement.all_tokens())
-          .reshape({x.shape(0), x.shape(1), config_.heads, config_.head_channels()});
-  const std::vector<Tensor> clips = split_rows(queries, std::ssize(contexts));
-  const auto attended = [&](std::size_t clip) {
-    return ops::attend(clips[clip], contexts[clip].keys_values[keys_values], scale_, 1, numerics_);
-  };
-  Tensor all;
-  if (clips.size() == 1) {
-    all = attended(0);
-  } else {
-    all = Tensor::empty(queries.shape(), queries.dtype(), queries.device());
-    std::vector<Tensor> into = split_rows(all, std::ssize(contexts));
-    for (std::size_t clip = 0; clip < clips.size(); ++clip) into[clip].copy_from(attended(clip));
-  }
-  ops::add(x,
-           block.text.out(all.reshape(x.shape()), ops::Activation::none, placement.all_tokens()));
+  const std::int64_t all = placement.all_tokens();
+  const Tensor q = heads_of(block.text.query(x, ops::Activation::none, all));
+  std::vector<Tensor> texts;
+  for (const STDiTContext& context : contexts) texts.push_back(context.keys_values[keys_values]);
+  const Tensor attended = placement.to_texts(q, texts, scale_, numerics_).reshape(x.shape());
+  ops::add(x, block.text.out(attended, ops::Activation::none, all));
 }
 
-void STDiT::feed_forward(const Block& block, const STDiTPlacement& placement, const Tensor& table,
-                         Tensor& x) const {
-  const std::int64_t all = placement.all_tokens();
-  const Tensor normed = modulated(x, table, mlp_shift, mlp_scale);
-  // Not rounded before the activation, unless that is what gradients are computed from.
-  const Tensor hidden = trains_weights_
-                            ? ops::gelu_tanh(block.up(normed, ops::Activation::none, all))
-                            : block.up(normed, ops::Activation::gelu_tanh, all);
-  ops::add_gated(x, block.down(hidden, ops::Activation::none, all), table, mlp_gate);
+Tensor STDiT::hidden_features(const Block& block, const STDiTPlacement& placement,
+                              const Tensor& table, const Tensor& x) const {
+  return block.up(modulated(x, table, mlp_shift, mlp_scale), ops::Activation::gelu_tanh,
+                  placement.all_tokens());
+}
+
+void STDiT::add_features(const Block& block, const STDiTPlacement& placement, const Tensor& table,
+                         const Tensor& hidden, Tensor& x) const {
+  ops::add_gated(x, block.down(hidden, ops::Activation::none, placement.all_tokens()), table,
+                 mlp_gate);
 }
 
 // x [clip · token, branch, channel], positions cut, with the temporal position table of v1.
 Tensor STDiT::with_times(const STDiTPlacement& placement, const Tensor& x) const {
   const Shape& mine = placement.position_cut_extents_;
   Tensor timed = x.clone();
+  const Tape::Scope paused(nullptr);  // gradients of `timed` are those of x
   for (const Tensor& clip : split_rows(timed, placement.clips())) {
     Tensor frames = clip.reshape({mine[0], mine[1] * x.shape(1), config_.hidden});
     ops::add_table(frames, placement.times_);
@@ -154,32 +240,41 @@ Tensor STDiT::with_times(const STDiTPlacement& placement, const Tensor& x) const
 }
 
 // in: [clip · token, branch, channel], frames cut; overwritten. → the same shape and cut.
-Tensor STDiT::run_pair(std::size_t index, const STDiTPlacement& placement, Tensor& in,
-                       std::span<const STDiTContext> contexts, const Tensor& time) const {
+Tensor STDiT::run_pair(std::size_t index, const STDiTPlacement& placement,
+                       std::span<const STDiTContext> contexts, const Tensor& time,
+                       Tensor in) const {
   const auto& [spatial, temporal] = pairs_[index];
   const Tensor table = block_table(spatial, time);
-  const Tensor within = within_frames(spatial.attention, placement,
-                                      modulated(in, table, attention_shift, attention_scale));
-  ops::add_gated(in, within, table, attention_gate);
-
-  Tensor x = placement.to_positions(in);
-  if (config_.kind == STDiTConfig::Kind::v3) {
+  Tensor x;
+  {
+    const Tape::Rows rows(placement.frame_columns());
+    const Tensor within = within_frames(spatial.attention, placement,
+                                        modulated(in, table, attention_shift, attention_scale));
+    ops::add_gated(in, within, table, attention_gate);
+    x = placement.to_positions(std::exchange(in, {}));
+  }
+  const Tape::Rows rows(placement.position_columns());
+  const bool v3 = config_.kind == STDiTConfig::Kind::v3;
+  const Block& last = v3 ? temporal : spatial;
+  Tensor last_table = table;
+  if (v3) {
     attend_to_text(spatial, placement, contexts, 2 * index, x);
-    feed_forward(spatial, placement, table, x);
-    const Tensor second = block_table(temporal, time);
+    add_features(spatial, placement, table, hidden_features(spatial, placement, table, x), x);
+    last_table = block_table(temporal, time);
     const Tensor along = along_time(temporal.attention, placement,
-                                    modulated(x, second, attention_shift, attention_scale));
-    ops::add_gated(x, along, second, attention_gate);
+                                    modulated(x, last_table, attention_shift, attention_scale));
+    ops::add_gated(x, along, last_table, attention_gate);
     attend_to_text(temporal, placement, contexts, 2 * index + 1, x);
-    feed_forward(temporal, placement, second, x);
   } else {
     // v1's temporal attention reads the stream itself, without norm or modulation. Only the first
     // block adds the temporal position table.
     const Tensor timed = index == 0 ? with_times(placement, x) : x;
     ops::add_gated(x, along_time(temporal.attention, placement, timed), table, attention_gate);
     attend_to_text(spatial, placement, contexts, index, x);
-    feed_forward(spatial, placement, table, x);
   }
+  const Tensor hidden = hidden_features(last, placement, last_table, x);
+  const Tape::LastOps last_ops(last_table);
+  add_features(last, placement, last_table, hidden, x);
   return placement.to_frames(x);
 }
 
@@ -249,17 +344,17 @@ std::unique_ptr<Denoiser::Prepared> STDiT::prepare(
 
 // The embedding of timestep and, in v3, frame rate.
 Tensor STDiT::time_embedding(const STDiTPlacement& placement, const Tensor& sinusoid) const {
-  Tensor time = time2_.with_all_rows(time1_.with_all_rows(sinusoid, ops::Activation::silu));
+  Tensor time = time2_.of_row(time1_.of_row(sinusoid, ops::Activation::silu));
   if (config_.kind == STDiTConfig::Kind::v3) {
-    ops::add(time, fps2_.with_all_rows(
-                       fps1_.with_all_rows(placement.fps_.to(dtype_), ops::Activation::silu)));
+    ops::add(time, fps2_.of_row(
+                       fps1_.of_row(placement.fps_.to(dtype_), ops::Activation::silu)));
   }
   return time;
 }
 
 // What all blocks add to their modulation tables.
 Tensor STDiT::block_time(const Tensor& time) const {
-  return time_block_.with_all_rows(ops::silu(time));
+  return ops::shared_by_tokens(time_block_.of_row(ops::silu(time)));
 }
 
 // The modulation table of a block, [1, 6 · channel]. time: from block_time().
@@ -271,11 +366,9 @@ Tensor STDiT::block_table(const Block& block, const Tensor& time) const {
 
 // That of the last layer, [1, 2 · channel]. time: from time_embedding().
 Tensor STDiT::output_table(const Tensor& time) const {
+  const std::array<Tensor, 2> both{time, time};
   Tensor table = out_table_.clone();
-  for (std::int64_t chunk = 0; chunk < 2; ++chunk) {
-    Tensor row = table.rows(chunk, 1);
-    ops::add(row, time);
-  }
+  ops::add(table, ops::shared_by_tokens(ops::join_rows(both)));
   return table.reshape({1, 2 * config_.hidden});
 }
 
@@ -285,14 +378,17 @@ Tensor STDiT::embed_tokens(const STDiTPlacement& placement, std::span<const Tens
   const std::int64_t frames = placement.clips() * placement.frames();
   const std::int64_t positions = placement.positions();
   const Shape filled = whole_patches(latents.front().shape(), config_.patch);
-  Tensor x = Tensor::empty({frames * positions, copies, config_.hidden}, dtype_, device_);
-  std::vector<Tensor> tokens = split_rows(x, placement.clips());
-  for (std::size_t clip = 0; clip < latents.size(); ++clip) {
-    const Tensor all = resized_latents(latents[clip], filled[2], filled[3]);
-    ops::repeat_for_batch(patch_(ops::patchify(all, config_.patch, dtype_), ops::Activation::none,
-                                 placement.all_tokens()),
-                          tokens[clip]);
+  std::vector<Tensor> tokens;
+  for (const Tensor& clip : latents) {
+    const Tensor all = resized_latents(clip, filled[2], filled[3]);
+    const Tensor of_clip = patch_(ops::patchify(all, config_.patch, dtype_), ops::Activation::none,
+                                  placement.all_tokens());
+    Tensor& repeated = tokens.emplace_back(
+        Tensor::empty({of_clip.shape(0), copies, config_.hidden}, dtype_, device_));
+    ops::repeat_for_batch(of_clip, repeated);
   }
+  Tensor x = ops::join_rows(tokens);
+  const Tape::Scope paused(nullptr);  // gradients of x are those of the tokens
   for (std::int64_t frame = 0; frame < frames; ++frame) {
     Tensor of_frame = x.rows(frame * positions, positions);
     ops::add_table(of_frame, placement.positions_);
@@ -326,39 +422,115 @@ double STDiT::change(const STDiTPlacement& placement, const StepInput& now,
   return changes / values;
 }
 
+// → [clip · token, branch, feature].
+Tensor STDiT::features(const STDiTPlacement& placement, std::span<const Tensor> latents,
+                       std::span<const STDiTContext> contexts, const Tensor& sinusoid,
+                       Blocks blocks, Tensor& residual) const {
+  const std::int64_t clips = placement.clips();
+  expect(std::ssize(latents) == clips && std::ssize(contexts) == clips,
+         "{} latents and {} texts for {} clips", latents.size(), contexts.size(), clips);
+  const Tape::Rows rows(placement.frame_columns());
+  const Tensor time = time_embedding(placement, sinusoid), of_blocks = block_time(time);
+  Tensor x = embed_tokens(placement, latents, placement.branches_);
+  before_blocks(blocks, x, residual);
+  // Of the blocks that are computed again.
+  const auto texts =
+      std::make_shared<const std::vector<STDiTContext>>(contexts.begin(), contexts.end());
+  for (std::size_t i = 0; blocks != Blocks::reuse && i < pairs_.size(); ++i) {
+    x = checkpoint(static_cast<int>(i), std::move(x),
+                   [this, i, &placement, texts, of_blocks](Tensor in) {
+                     return run_pair(i, placement, *texts, of_blocks, std::move(in));
+                   });
+  }
+  after_blocks(blocks, x, residual);
+  return out_(modulated(x, output_table(time), 0, 1), ops::Activation::none,
+              placement.all_tokens());
+}
+
+// features: [token, branch, feature] of a clip; box: the shape of its latents.
+Tensor STDiT::latents_of(const Tensor& features, std::int64_t branch, const Shape& box) const {
+  const Shape filled = whole_patches(box, config_.patch);
+  return resized_latents(
+      ops::unpatchify(features, branch, config_.patch,
+                      {filled[0], config_.out_channels(), filled[2], filled[3]}),
+      box[2], box[3]);
+}
+
 std::vector<STDiT::Predictions> STDiT::operator()(const STDiTPlacement& placement,
                                                   std::span<const Tensor> latents,
                                                   std::span<const STDiTContext> contexts,
                                                   const Tensor& sinusoid, Blocks blocks,
                                                   Tensor residual) const {
-  const std::int64_t clips = placement.clips();
-  expect(std::ssize(latents) == clips && std::ssize(contexts) == clips,
-         "{} latents and {} texts for {} clips", latents.size(), contexts.size(), clips);
-  const Tensor time = time_embedding(placement, sinusoid), of_blocks = block_time(time);
-  Tensor x = embed_tokens(placement, latents, branches);
-  before_blocks(blocks, x, residual);
-  for (std::size_t i = 0; blocks != Blocks::reuse && i < pairs_.size(); ++i) {
-    interruption_point();
-    const trace::Mark mark(&trace::Recorder::layer, static_cast<int>(i));
-    const trace::Scope scope(trace::spans::transformer_block);
-    x = run_pair(i, placement, x, contexts, of_blocks);
-  }
-  after_blocks(blocks, x, residual);
-  const Tensor features =
-      out_(modulated(x, output_table(time), 0, 1), ops::Activation::none, placement.all_tokens());
-  const Shape& box = latents.front().shape();
-  const Shape filled = whole_patches(box, config_.patch);
-  const Shape extents{filled[0], config_.out_channels(), filled[2], filled[3]};
+  const Tensor all = features(placement, latents, contexts, sinusoid, blocks, residual);
   std::vector<Predictions> predictions;
-  for (const Tensor& clip : split_rows(features, clips)) {
+  for (const Tensor& clip : split_rows(all, placement.clips())) {
     Predictions& both = predictions.emplace_back();
     for (std::size_t branch = 0; branch < both.size(); ++branch) {
-      both.at(branch) = resized_latents(
-          ops::unpatchify(clip, static_cast<std::int64_t>(branch), config_.patch, extents), box[2],
-          box[3]);
+      both.at(branch) =
+          latents_of(clip, static_cast<std::int64_t>(branch), latents.front().shape());
     }
   }
   return predictions;
+}
+
+Tensor STDiT::predict(const STDiTPlacement& placement, const Tensor& latents,
+                      const STDiTContext& context, const Tensor& sinusoid) const {
+  Tensor no_residual;
+  const Tensor all = features(placement, {&latents, 1}, {&context, 1}, sinusoid, Blocks::compute,
+                              no_residual);
+  return latents_of(all, 0, latents.shape());
+}
+
+namespace {
+
+class STDiTTrainingClip final : public TrainableDenoiser::Clip {
+ public:
+  STDiTTrainingClip(const STDiT& model, const DenoiseTask& task)
+      : model_(model),
+        placement_(model, task.group, SpaceTime::of(task.layout, model.config().heads),
+                   stdit_clip(task), 1, 1) {}
+
+  const TokenColumns& columns() const override { return placement_.frame_columns(); }
+
+  Tensor predict(const TrainingSample& sample) const override {
+    const Tape::Rows rows(placement_.frame_columns());
+    const std::int64_t tokens = sample.text.shape(0);
+    const Tensor caption =
+        sample.drops_caption ? model_.null_caption(tokens) : sample.text.on(model_.device());
+    const STDiTContext context = model_.encode_captions(
+        caption.reshape({tokens, 1, model_.config().text_channels}));
+    return model_.predict(placement_, sample.latents.on(model_.device()), context,
+                          model_.embed(sample.timestep));
+  }
+
+ private:
+  const STDiT& model_;
+  STDiTPlacement placement_;
+};
+
+}  // namespace
+
+std::unique_ptr<const TrainableDenoiser::Clip> STDiT::prepare_training(
+    const DenoiseTask& task) const {
+  return std::make_unique<STDiTTrainingClip>(*this, task);
+}
+
+TrainableDenoiser::Example STDiT::example(Device host) const {
+  const Shape latents{1, config_.patch.rows, config_.patch.columns};
+  DenoiseTask task{.group = comm::Group::pretended(0, 1),
+                   .latents = latents,
+                   .size = {8 * latents[1], 8 * latents[2], 1}};
+  task.layout.mesh = {1, 1, 1};
+  task.layout.parts = {1, 1, 1};
+  task.layout.tokens = Layout::replicated({1, 1, 1}, 1);
+  const Tensor box = Tensor::zeros({1, config_.in_channels, latents[1], latents[2]},
+                                   DType::float32, host);
+  const TrainingSample sample{
+      .latents = box,
+      .target = box,
+      .text = Tensor::zeros({1, 1, config_.text_channels}, dtype_, host),
+      .clean = box};
+  return {task, sample};
 }
 
 }  // namespace reelmesh

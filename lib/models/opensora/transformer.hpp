@@ -4,8 +4,7 @@
 #include <array>
 #include <span>
 
-#include "layout/weight_stream.hpp"
-#include "models/common/layers.hpp"
+#include "models/common/trained_model.hpp"
 #include "models/opensora/placement.hpp"
 #include "ops/norm.hpp"
 
@@ -31,17 +30,19 @@ enum STDiTChunk {
 
 /// The shape [frame, channel, row, column] of latents, enlarged to whole patches.
 Shape whole_patches(const Shape& latents, const ops::Patch& patch);
-/// x [frame, channel, row, column], cropped or padded with zeros to `rows` and `columns`.
+/// x [frame, channel, row, column], cropped or padded with zeros to `rows` and `columns`. Gradient:
+/// of x.
 Tensor resized_latents(const Tensor& x, std::int64_t rows, std::int64_t columns);
 
-class STDiT final : public Denoiser {
+class STDiT final : public TrainableDenoiser {
  public:
   static constexpr std::int64_t branches = STDiTConfig::branches;
 
-  /// Computes on weights.device(). Collective over placement.group, unless weights are replicated.
-  /// trains_weights: the layers that gradients of all parameters need are made, too.
+  /// Computes on weights.device(). training: of a model that is trained, all parameters but the null
+  /// caption, or LoRAs of the layers of blocks; otherwise null. Errors as LayerMaker::finish().
+  /// Collective over placement.group, unless weights are replicated.
   STDiT(const Checkpoint& weights, const STDiTConfig& config, DType dtype,
-        const WeightPlacement& placement = {}, bool trains_weights = false);
+        const WeightPlacement& placement = {}, ModelTraining* training = nullptr);
 
   const STDiTConfig& config() const { return config_; }
   DType dtype() const { return dtype_; }
@@ -55,6 +56,10 @@ class STDiT final : public Denoiser {
   /// max_text_tokens tokens, on the host or on device(). The unconditional branch uses equally many
   /// rows of the learned null caption: the reference applies the prompt's mask to both branches.
   STDiTContext encode_context(const Tensor& text) const;
+  /// Likewise of captions [token, branch, text channel] of any branches. Gradients: of parameters.
+  STDiTContext encode_captions(const Tensor& captions) const;
+  /// The first rows of the null caption.
+  Tensor null_caption(std::int64_t tokens) const { return null_caption_.rows(0, tokens); }
 
   /// The predictions for a clip, one per branch: float32 [frame, out channel, row, column].
   using Predictions = std::array<Tensor, branches>;
@@ -63,6 +68,8 @@ class STDiT final : public Denoiser {
   /// The conditioning's text has one branch, the prompt.
   std::unique_ptr<Prepared> prepare(const DenoiseTask& task,
                                     std::span<const Conditioning> conditioning) const override;
+  std::unique_ptr<const Clip> prepare_training(const DenoiseTask& task) const override;
+  Example example(Device host) const override;
 
   /// latents: this rank's box of each of the placement's clips, float32 [frame, channel, row,
   /// column]. contexts: of each clip. sinusoid: from embed(). All on device(). → predictions for
@@ -82,6 +89,10 @@ class STDiT final : public Denoiser {
     return (*this)(placement, latents, contexts, embed(timestep));
   }
 
+  /// The prediction for a single clip of a single branch.
+  Tensor predict(const STDiTPlacement& placement, const Tensor& latents,
+                 const STDiTContext& context, const Tensor& sinusoid) const;
+
   /// As Denoiser::Prepared::change_together. Collective over the placement's group.
   double change(const STDiTPlacement& placement, const StepInput& now,
                 const StepInput& before) const;
@@ -89,26 +100,19 @@ class STDiT final : public Denoiser {
  private:
   static constexpr float norm_eps = 1e-6F;  ///< of all norms; not in config.json
 
-  friend class STDiTGradients;
-  /// The layers `again` compute a block once more before its backward pass; the others are products
-  /// with transposed weights, which give gradients of inputs. Only of a model that is trained.
-  struct AttentionBackward {
-    ops::Linear query_again, key_value_again, out_again;
-    ops::Linear out, key_value, query;
-  };
   struct Attention {
-    ops::Linear query, key_value, out;
-    ops::HeadNorm query_norm, key_norm;  ///< v3, in self-attention
-    AttentionBackward backward;
+    LinearLayer query_key_value;  ///< pieces: queries; keys and values
+    LinearLayer out;
+    ops::HeadNorm query_norm, key_norm;  ///< v3
   };
-  struct MlpBackward {
-    ops::Linear up_again, down_again, down, up;
+  struct TextAttention {
+    LinearLayer query, key_value, out;
   };
   struct Block {
     Tensor table;  ///< [6, channels]: shift, scale, gate of attention, then of the MLP
-    Attention attention, text;
-    ops::Linear up, down;
-    MlpBackward mlp_backward;
+    Attention attention;
+    TextAttention text;
+    LinearLayer up, down;
   };
   /// A spatial and a temporal attention. In v1 both are in one block, and of `temporal` only the
   /// attention is used; in v3 each has its own block.
@@ -116,8 +120,9 @@ class STDiT final : public Denoiser {
     Block spatial, temporal;
   };
 
-  struct Loader;
-
+  Block make_block(LayerMaker& make, const std::string& name) const;
+  Attention make_attention(LayerMaker& make, const std::string& name) const;
+  void make_text_and_mlp(LayerMaker& make, const std::string& name, Block& block) const;
   Tensor time_embedding(const STDiTPlacement& placement, const Tensor& sinusoid) const;
   Tensor block_time(const Tensor& time) const;
   Tensor block_table(const Block& block, const Tensor& time) const;
@@ -126,7 +131,7 @@ class STDiT final : public Denoiser {
                       std::int64_t copies) const;
   Tensor first_input(const STDiTPlacement& placement, const StepInput& step) const;
   Tensor modulated(const Tensor& x, const Tensor& table, int shift, int scale) const;
-  Tensor projected_heads(const ops::Linear& product, const Tensor& x, std::int64_t all_rows) const;
+  Tensor heads_of(const Tensor& x) const;
   Tensor within_frames(const Attention& layer, const STDiTPlacement& placement,
                        const Tensor& x) const;
   Tensor along_time(const Attention& layer, const STDiTPlacement& placement, const Tensor& x) const;
@@ -134,12 +139,17 @@ class STDiT final : public Denoiser {
   void attend_to_text(const Block& block, const STDiTPlacement& placement,
                       std::span<const STDiTContext> contexts, std::size_t keys_values,
                       Tensor& x) const;
-  void feed_forward(const Block& block, const STDiTPlacement& placement, const Tensor& table,
-                    Tensor& x) const;
-  Tensor run_pair(std::size_t index, const STDiTPlacement& placement, Tensor& in,
-                  std::span<const STDiTContext> contexts, const Tensor& time) const;
+  Tensor hidden_features(const Block& block, const STDiTPlacement& placement, const Tensor& table,
+                         const Tensor& x) const;
+  void add_features(const Block& block, const STDiTPlacement& placement, const Tensor& table,
+                    const Tensor& hidden, Tensor& x) const;
+  Tensor run_pair(std::size_t index, const STDiTPlacement& placement,
+                  std::span<const STDiTContext> contexts, const Tensor& time, Tensor in) const;
+  Tensor features(const STDiTPlacement& placement, std::span<const Tensor> latents,
+                  std::span<const STDiTContext> contexts, const Tensor& sinusoid, Blocks blocks,
+                  Tensor& residual) const;
+  Tensor latents_of(const Tensor& features, std::int64_t branch, const Shape& box) const;
 
-  bool trains_weights_;
   STDiTConfig config_;
   DType dtype_;
   Device device_;
@@ -147,10 +157,7 @@ class STDiT final : public Denoiser {
   bool capturable_ = true;
   float scale_;          ///< of q·k before the softmax
   Tensor ones_, zeros_;  ///< float32 [channels]: layer norms are not affine
-  ops::Linear patch_, time1_, time2_, time_block_, fps1_, fps2_, caption1_, caption2_, out_;
-  /// Only of a model that is trained.
-  ops::Linear time2_backward_, time_block_backward_, fps2_backward_, caption2_backward_,
-      out_backward_;
+  LinearLayer patch_, time1_, time2_, time_block_, fps1_, fps2_, caption1_, caption2_, out_;
   Tensor null_caption_;  ///< [token, text channel]
   Tensor frequencies_;
   Tensor out_table_;  ///< [2, channels]: shift, scale
