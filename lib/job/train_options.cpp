@@ -21,8 +21,8 @@ using Setter = decltype(Option::set);
 
 constexpr std::array<Text, 2> posteriors{"sample", "mode"};
 /// Linear layers of a block that a LoRA may change: of CogVideoX, then of Open-Sora.
-constexpr std::array<Text, 12> targets{"to_q",          "to_k",     "to_v", "to_out.0",
-                                       "ff.net.0.proj", "ff.net.2", "qkv",  "proj",
+constexpr std::array<Text, 12> targets{"to_q",          "to_k",      "to_v", "to_out.0",
+                                       "ff.net.0.proj", "ff.net.2",  "qkv",  "proj",
                                        "q_linear",      "kv_linear", "fc1",  "fc2"};
 constexpr std::int64_t max_steps = 100'000'000;
 constexpr double max_decay = 0.999999;

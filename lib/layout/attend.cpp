@@ -122,9 +122,9 @@ void prepare_attend(const comm::Group& group, Device device, DType dtype, std::i
   }
 }
 
-Tensor attend_on_tape(const Tensor& q, const Tensor& keys_values, float scale,
-                      const Numerics& numerics, std::int64_t sequences,
-                      const SequenceMoves& of_queries, const SequenceMoves& of_keys) {
+Tensor attend_recorded_together(const Tensor& q, const Tensor& keys_values, float scale,
+                                const Numerics& numerics, std::int64_t sequences,
+                                const SequenceMoves& of_queries, const SequenceMoves& of_keys) {
   const std::int64_t batch = q.shape(1), channels = q.shape(3), d = q.shape(2) * channels;
   const auto moved = [](const std::function<Tensor(const Tensor&)>& move, const Tensor& rows) {
     return move ? move(rows) : rows;
@@ -567,10 +567,9 @@ Tensor Attend::operator()(const Tensor& q, const std::function<Tensor()>& keys_v
          name_of(q.dtype()), to_string(q.device()), name_of(dtype_), to_string(device_));
   if (Tape::recording() != nullptr) {
     const std::int64_t d = q.shape(2) * q.shape(3);
-    const SequenceMoves moves{
-        [this](const Tensor& x) { return columns_.to_columns(x); },
-        [this, d](const Tensor& x) { return columns_.to_tokens(x, d); }};
-    return attend_on_tape(q, keys_values(), scale, numerics_, 1, moves, moves);
+    const SequenceMoves moves{[this](const Tensor& x) { return columns_.to_columns(x); },
+                              [this, d](const Tensor& x) { return columns_.to_tokens(x, d); }};
+    return attend_recorded_together(q, keys_values(), scale, numerics_, 1, moves, moves);
   }
   Rows queries = send_queries(q);
   Tensor mine = keys_values();

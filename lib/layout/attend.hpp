@@ -19,8 +19,8 @@ void prepare_attend(const comm::Group& group, Device device, DType dtype, std::i
                     std::int64_t channels, std::span<const ops::AttentionShape> shapes,
                     const Numerics& numerics);
 
-/// How the rows [own token, channel] of a rank become those of whole sequences for its heads, [token,
-/// channel of own heads], and back. Empty functions: they are.
+/// How the rows [own token, channel] of a rank become those of whole sequences for its heads,
+/// [token, channel of own heads], and back. Empty functions: they are.
 struct SequenceMoves {
   std::function<Tensor(const Tensor&)> to_whole, to_own;
 };
@@ -29,9 +29,9 @@ struct SequenceMoves {
 /// own tokens, that records itself on the tape which records now. Forward and backward each rank
 /// computes whole sequences for its heads (ops/attention_backward.hpp), of which `sequences` follow
 /// one another. → as q. Gradients of both. Collective if the moves are.
-Tensor attend_on_tape(const Tensor& q, const Tensor& keys_values, float scale,
-                      const Numerics& numerics, std::int64_t sequences,
-                      const SequenceMoves& of_queries, const SequenceMoves& of_keys);
+Tensor attend_recorded_together(const Tensor& q, const Tensor& keys_values, float scale,
+                                const Numerics& numerics, std::int64_t sequences,
+                                const SequenceMoves& of_queries, const SequenceMoves& of_keys);
 
 /// Self-attention over tokens that are sharded over a group. The tokens form segments (text, then
 /// video), each with its own layout; every token is a key exactly once, in global order. Ulysses
@@ -88,7 +88,7 @@ class Attend {
   /// tokens, called while the queries are being sent. scale: factor of q·k before the softmax.
   /// → [token, batch, head, channel]. Collective over the group.
   ///
-  /// Gradients of queries, keys and values, of a batch of one: attend_on_tape().
+  /// Gradients of queries, keys and values, of a batch of one: attend_recorded_together().
   Tensor operator()(const Tensor& q, const std::function<Tensor()>& keys_values, float scale) const;
 
  private:

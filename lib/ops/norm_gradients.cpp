@@ -143,7 +143,8 @@ Tensor first_part(const Tensor& x) {
   const Shape& s = x.shape();
   if (s[2] == 1) return x.clone();
   const std::int64_t part = s[3] * s[4];
-  return columns(x.reshape({s[0] * s[1], s[2] * part}), 0, part).reshape({s[0], s[1], 1, s[3], s[4]});
+  return columns(x.reshape({s[0] * s[1], s[2] * part}), 0, part)
+      .reshape({s[0], s[1], 1, s[3], s[4]});
 }
 
 void record_head_norm(const Tensor& before, const HeadNorm& norm, const Tensor& cosines,

@@ -64,6 +64,7 @@ Tensor row_range(const Tensor& x, std::int64_t begin, std::int64_t count) {
 }
 
 Tensor join_rows(std::span<const Tensor> parts) {
+  if (parts.size() == 1) return parts.front();
   Shape shape = parts.front().shape();
   shape[0] = 0;
   bool needed = false;

@@ -18,8 +18,8 @@ Tensor row_sum(const Tensor& x);
 /// Elements [begin, begin + count) of the leading axis, a view, as Tensor::rows(). Its gradient is
 /// that of these elements.
 Tensor row_range(const Tensor& x, std::int64_t begin, std::int64_t count);
-/// Arrays one after the other along the leading axis, copied; the other axes are equal. Gradients
-/// of all.
+/// Arrays one after the other along the leading axis, copied; a single one is not. The other axes
+/// are equal. Gradients of all.
 Tensor join_rows(std::span<const Tensor> parts);
 
 /// x, chunks of channels which all tokens share, as the ops on tokens take it. Its gradient, which

@@ -123,12 +123,12 @@ TEST(Gradients, OfLayerNorms) {
   expect_gradients({{x, weight, bias}, 1, [](Inputs in) {
                       return ops::layer_norm(in[0], in[1], in[2], 1e-3F);
                     }});
-  expect_gradients({{x, table, weight, bias}, 2, [](Inputs in) {
-                      Tensor out = Tensor::empty(in[0].shape(), DType::float32);
-                      ops::modulated_layer_norm(in[0], in[2], in[3], 1e-3F, {in[1], 0, 2, first},
-                                                out);
-                      return out;
-                    }});
+  expect_gradients(
+      {{x, table, weight, bias}, 2, [](Inputs in) {
+         Tensor out = Tensor::empty(in[0].shape(), DType::float32);
+         ops::modulated_layer_norm(in[0], in[2], in[3], 1e-3F, {in[1], 0, 2, first}, out);
+         return out;
+       }});
 }
 
 TEST(Gradients, OfGates) {

@@ -22,6 +22,9 @@ struct OpenSoraRun {
   DType dtype = DType::float32;
   int frame_parts = 1;  ///< of the latents; the ranks of each part divide rows and heads
   Residence residence = Residence::replicated;
+  std::optional<LoraShape> lora = {};
+  /// The values of a matrix; none: those of the checkpoint.
+  std::function<Tensor(const Trainable& model, std::size_t matrix)> value = {};
 };
 
 /// Collective over run.group.
@@ -34,11 +37,13 @@ inline CaseGradient gradient_of(const OpenSoraGradientCase& c, const OpenSoraRun
   std::optional<IddpmLoss> loss;
   if (config.kind == STDiTConfig::Kind::v1) loss.emplace(IddpmConfig{});
   const auto made = in_training<STDiT>(
-      weights, config, run.dtype, {.residence = run.residence, .group = group}, {}, loss);
+      weights, config, run.dtype, {.residence = run.residence, .group = group}, run.lora, loss);
   Trainable& model = *made;
   model.set_together([&](std::size_t first, std::size_t count) {
     std::vector<Tensor> values;
-    for (std::size_t i = first; i < first + count; ++i) values.push_back(model.initial(i));
+    for (std::size_t i = first; i < first + count; ++i) {
+      values.push_back(run.value ? run.value(model, i) : model.initial(i));
+    }
     return values;
   });
 

@@ -159,7 +159,7 @@ std::unique_ptr<Trainable> OpenSora::trainable(const Checkpoint& weights, DType 
 }
 
 // As the configurations in release 1.2 train it: times are sigmoids of normal numbers, shifted.
-TrainingNoise OpenSora::training_noise(const Job& job, const VideoSize& size) const {
+TrainingNoise OpenSora::training_noise(const Job&, const VideoSize& size) const {
   TrainingNoise noise{.scaling_factor = folder_.vae.latent_factor(), .null_caption = true};
   if (const auto* config = std::get_if<IddpmConfig>(&folder_.scheduler)) {
     noise.process = TrainingNoise::Process::noise;

@@ -54,8 +54,7 @@ CogVideoXTransformer::CogVideoXTransformer(const Checkpoint& weights, const CogV
   LayerMaker make(weights, dtype, placement, training);
   const auto kept = [&](const std::string& name, std::int64_t in, std::int64_t out,
                         const Shape& stored = {}) {
-    return make.linear({name}, in, out,
-                       {.residing = LayerMaker::Residing::kept, .stored = stored});
+    return make.linear({name}, in, out, {.residing = LayerMaker::Residing::kept, .stored = stored});
   };
   time1_ = kept("time_embedding.linear_1", d, t);
   time2_ = kept("time_embedding.linear_2", t, t);
@@ -155,8 +154,8 @@ Tensor CogVideoXTransformer::run_block(const Block& block, const CogVideoXPlacem
   const Tape::Rows rows(placement.tokens_);
   const auto eps = static_cast<float>(config_.norm_eps);
   const std::int64_t all = placement.all_tokens();
-  Tensor change = attention(block, placement,
-                            modulated(z, block.norm1, eps, tables.attention, placement));
+  Tensor change =
+      attention(block, placement, modulated(z, block.norm1, eps, tables.attention, placement));
   Tensor normed = added_and_modulated(z, change, tables.attention, block.norm2, eps,
                                       tables.feed_forward, placement);
   change = {};
@@ -283,7 +282,7 @@ class CogVideoXTrainingClip final : public TrainableDenoiser::Clip {
 
   const TokenColumns& columns() const override { return placement_.columns(); }
 
-  Tensor predict(const TrainingSample& sample) const override {
+  Tensor predict_together(const TrainingSample& sample) const override {
     const Device device = transformer_.device();
     const Tensor latents = sample.latents.on(device);
     std::vector<Tensor> images;
@@ -312,12 +311,10 @@ std::unique_ptr<const TrainableDenoiser::Clip> CogVideoXTransformer::prepare_tra
 }
 
 TrainableDenoiser::Example CogVideoXTransformer::example(Device host) const {
-  const Shape tokens =
-      config_.learned_positions ? config_.sample_tokens() : Shape{1, 1, 1};
+  const Shape tokens = config_.learned_positions ? config_.sample_tokens() : Shape{1, 1, 1};
   const Shape text{config_.max_text_tokens};
   const ops::Patch& patch = config_.patch;
-  const Shape latents{tokens[0] * patch.frames, tokens[1] * patch.rows,
-                      tokens[2] * patch.columns};
+  const Shape latents{tokens[0] * patch.frames, tokens[1] * patch.rows, tokens[2] * patch.columns};
   DenoiseTask task{.group = comm::Group::pretended(0, 1), .latents = latents};
   task.layout.mesh = {1, 1, 1};
   task.layout.tokens = Layout::replicated(tokens, 1);
@@ -325,10 +322,9 @@ TrainableDenoiser::Example CogVideoXTransformer::example(Device host) const {
   const auto zeros = [&](std::int64_t channels) {
     return Tensor::zeros({latents[0], channels, latents[1], latents[2]}, DType::float32, host);
   };
-  TrainingSample sample{
-      .latents = zeros(config_.latent_channels()),
-      .target = zeros(config_.out_channels),
-      .text = Tensor::zeros({text[0], 1, config_.text_channels}, dtype_, host)};
+  TrainingSample sample{.latents = zeros(config_.latent_channels()),
+                        .target = zeros(config_.out_channels),
+                        .text = Tensor::zeros({text[0], 1, config_.text_channels}, dtype_, host)};
   if (config_.takes_image()) sample.image = zeros(config_.image_channels());
   return {task, sample};
 }
@@ -384,10 +380,9 @@ std::vector<Tensor> CogVideoXTransformer::operator()(const CogVideoXPlacement& p
     const Block& block = blocks_[i];
     const Tables tables{ops::shared_by_tokens(block.modulation1.of_row(time)),
                         ops::shared_by_tokens(block.modulation2.of_row(time))};
-    z = checkpoint(static_cast<int>(i), std::move(z),
-                   [this, &block, &placement, tables](Tensor x) {
-                     return run_block(block, placement, tables, std::move(x));
-                   });
+    z = checkpoint(static_cast<int>(i), std::move(z), [this, &block, &placement, tables](Tensor x) {
+      return run_block(block, placement, tables, std::move(x));
+    });
   }
 
   const Tape::Rows rows(placement.video_tokens_);
@@ -399,8 +394,7 @@ std::vector<Tensor> CogVideoXTransformer::operator()(const CogVideoXPlacement& p
   const Tensor table = ops::shared_by_tokens(modulation_out_.of_row(time));
   ops::modulated_layer_norm(normed, norm_out_.weight, norm_out_.bias, eps, {table, 0, 1},
                             modulated);
-  const Tensor features =
-      out_(modulated, ops::Activation::none, placement.all_video_tokens());
+  const Tensor features = out_(modulated, ops::Activation::none, placement.all_video_tokens());
   std::vector<Tensor> predictions;
   for (std::int64_t item = 0; item < placement.batch_; ++item) {
     predictions.push_back(ops::unpatchify(features, item, config_.patch, latents.front().shape()));

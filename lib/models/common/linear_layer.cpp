@@ -71,8 +71,7 @@ Tensor channels_last(const Tensor& d, std::int64_t channels) {
   const std::int64_t outputs = d.shape(1), pixels = outputs / channels;
   for (std::int64_t i = 0; i < d.numel() && !from.device().only_shapes; ++i) {
     const std::int64_t row = i / outputs, at = i % outputs;
-    out.data<float>()[row * outputs + at % pixels * channels + at / pixels] =
-        from.data<float>()[i];
+    out.data<float>()[row * outputs + at % pixels * channels + at / pixels] = from.data<float>()[i];
   }
   return out.to(d.dtype()).on(d.device());
 }
@@ -204,15 +203,14 @@ std::vector<Tensor> LinearLayer::sums(const Tensor& x, std::int64_t all_rows, Ro
     }
   }
   if (!is_recorded) return pieces;
-  const auto call = std::make_shared<Call>(
-      Call{.layer = trained_,
-           .rows = has_own ? &tape->rows() : nullptr,
-           .is_whole = rows == Rows::whole,
-           .all_rows = all_rows,
-           .of_x = x,
-           .x = has_own ? x : Tensor(),
-           .hidden = hidden,
-           .d = std::vector<Tensor>(pieces.size())});
+  const auto call = std::make_shared<Call>(Call{.layer = trained_,
+                                                .rows = has_own ? &tape->rows() : nullptr,
+                                                .is_whole = rows == Rows::whole,
+                                                .all_rows = all_rows,
+                                                .of_x = x,
+                                                .x = has_own ? x : Tensor(),
+                                                .hidden = hidden,
+                                                .d = std::vector<Tensor>(pieces.size())});
   // The first piece has its gradient last.
   for (std::size_t i = 0; i < pieces.size(); ++i) {
     tape->record(pieces[i], [tape, call, i](Tensor d) {
@@ -225,9 +223,8 @@ std::vector<Tensor> LinearLayer::sums(const Tensor& x, std::int64_t all_rows, Ro
 
 Tensor LinearLayer::activated(const Tensor& x, Activation activation, std::int64_t all_rows,
                               Rows rows) const {
-  const bool is_plain =
-      trained_ == nullptr ||
-      (!trained_->has_parameters() && (Tape::recording() == nullptr || !Tape::needs(x)));
+  const bool is_plain = trained_ == nullptr || (!trained_->has_parameters() &&
+                                                (Tape::recording() == nullptr || !Tape::needs(x)));
   if (is_plain && activation != none) {
     Tape* tape = Tape::recording();
     const bool is_again = trained_ != nullptr && tape != nullptr && tape->computes_again();
@@ -268,14 +265,13 @@ Tensor LinearLayer::of_row(const Tensor& x, Activation activation) const {
       const Tensor row = d.reshape({1, out}), inputs = ops::numbers(x);
       if (Tape::needs(x)) {
         layer->note(0, LayerUse::Kind::backward);
-        const Tensor dx =
-            layer->backward.front().with_all_rows(row.to(x.dtype()).on(x.device()));
+        const Tensor dx = layer->backward.front().with_all_rows(row.to(x.dtype()).on(x.device()));
         ops::add_gradient(*tape, x, ops::numbers(dx).reshape(x.shape()));
       }
       const auto& [weight, bias] = layer->parameters.front();
-      tape->set(parameter(weight),
-                layer->by_rows ? outer(row, rows->own_columns(out), inputs, {0, in})
-                               : outer(row, {0, out}, inputs, rows->own_columns(in)));
+      tape->set(parameter(weight), layer->by_rows
+                                       ? outer(row, rows->own_columns(out), inputs, {0, in})
+                                       : outer(row, {0, out}, inputs, rows->own_columns(in)));
       tape->set(parameter(bias), own_columns(*rows, row));
     });
   }

@@ -28,9 +28,9 @@ struct TrainedLinear {
     std::size_t weight = 0, bias = 0;
   };
   std::vector<Parameters> parameters;
-  bool by_rows = false;              ///< ranks divide the rows of weights (TrainedMatrix)
-  std::int64_t channels_first = 0;   ///< LayerMaker::LinearOptions
-  std::unique_ptr<Adapter> adapter;  ///< or null
+  bool by_rows = false;                   ///< ranks divide the rows of weights (TrainedMatrix)
+  std::int64_t channels_first = 0;        ///< LayerMaker::LinearOptions
+  std::unique_ptr<Adapter> adapter;       ///< or null
   std::vector<LayerUse>* uses = nullptr;  ///< to be recorded here, unless null
 
   bool has_parameters() const { return adapter != nullptr || !parameters.empty(); }

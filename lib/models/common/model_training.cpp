@@ -187,9 +187,9 @@ ops::Linear LayerMaker::backward(const Made& made, std::size_t piece) {
   if (weights_.device().is_cuda()) {
     return (passes != nullptr ? passes->again(product) : product).backward();
   }
-  const ops::WeightRows transposed = transposed_weight(
-      parameters_of(made.names, made.in, made.out, made.options, false)[piece],
-      placement_.residence != Residence::host);
+  const ops::WeightRows transposed =
+      transposed_weight(parameters_of(made.names, made.in, made.out, made.options, false)[piece],
+                        placement_.residence != Residence::host);
   return passes != nullptr ? passes->add(transposed, {}) : ops::Linear(transposed);
 }
 

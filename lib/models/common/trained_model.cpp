@@ -20,7 +20,7 @@ class PreparedTraining final : public Trainable::Prepared {
     Tensor prediction, gradient;
     {
       const Tape::Scope recording(&tape);
-      prediction = clip_->predict(sample);
+      prediction = clip_->predict_together(sample);
     }
     const ops::ExactSum losses = loss(sample, prediction, &gradient);
     const Tensor d = gradient.on(prediction.device());
@@ -29,7 +29,7 @@ class PreparedTraining final : public Trainable::Prepared {
   }
 
   ops::ExactSum losses_together(const TrainingSample& sample) override {
-    return loss(sample, clip_->predict(sample), nullptr);
+    return loss(sample, clip_->predict_together(sample), nullptr);
   }
 
  private:
@@ -62,16 +62,16 @@ TrainedModel::TrainedModel(const Checkpoint& weights, DType dtype, const WeightP
 void TrainedModel::record_uses(DType dtype) {
   const Device device = Device::shapes(checkpoint_.device().is_cuda());
   const Ledger* outer = Ledger::active();
-  const Precision precision{.tensors = dtype,
-                            .products = outer != nullptr ? outer->precision().products
-                                                         : ops::compute_dtype(dtype),
-                            .on_gpu = device.is_cuda()};
+  const Precision precision{
+      .tensors = dtype,
+      .products = outer != nullptr ? outer->precision().products : ops::compute_dtype(dtype),
+      .on_gpu = device.is_cuda()};
   Ledger ledger(precision);
   const DryRun run(ledger);
   training_.records_uses = true;
   {
-    const auto model = make_(Checkpoint::of_shapes().on(device, checkpoint_.numerics()), {},
-                             training_);
+    const auto model =
+        make_(Checkpoint::of_shapes().on(device, checkpoint_.numerics()), {}, training_);
     training_.set_adapters({});
     const auto [task, sample] = model->example(device.host());
     PreparedTraining(*model, task, loss_).gradient_together(sample, [](std::size_t, const Tensor&) {

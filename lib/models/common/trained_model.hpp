@@ -17,7 +17,7 @@ class TrainableDenoiser : public Denoiser {
     Clip& operator=(const Clip&) = delete;
     /// The prediction for this rank's box, float32 [frame, channel, row, column] on the model's
     /// device. Collective over the task's group.
-    virtual Tensor predict(const TrainingSample& sample) const = 0;
+    virtual Tensor predict_together(const TrainingSample& sample) const = 0;
     /// How ranks divide parameters: by columns of the clip's tokens.
     virtual const TokenColumns& columns() const = 0;
   };

@@ -16,8 +16,7 @@ ops::ExactSum training_loss(const std::optional<IddpmLoss>& iddpm, const Trainin
   ops::ExactSum losses;
   const auto set = [&](std::int64_t at, double derivative) {
     if (gradient == nullptr) return;
-    gradient->data<float>()[at] =
-        static_cast<float>(derivative / static_cast<double>(elements));
+    gradient->data<float>()[at] = static_cast<float>(derivative / static_cast<double>(elements));
   };
   for (std::int64_t i = 0; i < box[0] * pixels && !prediction.device().only_shapes; ++i) {
     const std::int64_t frame = i / pixels, pixel = i % pixels;

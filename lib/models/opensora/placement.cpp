@@ -181,17 +181,18 @@ Tensor STDiTPlacement::within_frames(const Tensor& q, const Tensor& kv, float sc
     moves.to_whole = [this, run, heads](const Tensor& x) { return run(*part_to_heads_, x, heads); };
     moves.to_own = [this, run, tokens](const Tensor& x) { return run(*to_tokens_, x, tokens); };
   }
-  return attend_on_tape(without_part(q), kv, scale, numerics, std::max<std::int64_t>(whole[0], 1),
-                        moves, moves)
+  return attend_recorded_together(without_part(q), kv, scale, numerics,
+                                  std::max<std::int64_t>(whole[0], 1), moves, moves)
       .reshape(q.shape());
 }
 
 Tensor STDiTPlacement::along_time(const Tensor& q, const Tensor& kv, float scale,
                                   const Numerics& numerics) const {
   const Tensor queries = without_part(q);
-  const Tensor attended = Tape::recording() != nullptr
-                              ? attend_on_tape(queries, kv, scale, numerics, clips_, {}, {})
-                              : ops::attend(queries, kv, scale, clips_, numerics);
+  const Tensor attended =
+      Tape::recording() != nullptr
+          ? attend_recorded_together(queries, kv, scale, numerics, clips_, {}, {})
+          : ops::attend(queries, kv, scale, clips_, numerics);
   return attended.reshape(q.shape());
 }
 
@@ -202,14 +203,15 @@ Tensor STDiTPlacement::to_texts(const Tensor& q, std::span<const Tensor> texts, 
     const TokenColumns& columns = position_columns_;
     const std::int64_t d = q.shape(3) * q.shape(4);
     // Every rank has all keys.
-    const SequenceMoves of_queries{[&columns](const Tensor& x) { return columns.to_columns(x); },
-                                   [&columns, d](const Tensor& x) { return columns.to_tokens(x, d); }};
+    const SequenceMoves of_queries{
+        [&columns](const Tensor& x) { return columns.to_columns(x); },
+        [&columns, d](const Tensor& x) { return columns.to_tokens(x, d); }};
     const SequenceMoves of_keys{[&columns, d](const Tensor& x) {
                                   const TokenRows::Range own = columns.own_columns(d);
                                   return ops::columns(x, own.begin, own.count);
                                 },
                                 [&columns, d](const Tensor& x) { return columns.whole(x, d); }};
-    return attend_on_tape(queries, texts.front(), scale, numerics, 1, of_queries, of_keys)
+    return attend_recorded_together(queries, texts.front(), scale, numerics, 1, of_queries, of_keys)
         .reshape(q.shape());
   }
   const std::vector<Tensor> clips = split_rows(queries, std::ssize(texts));

@@ -94,8 +94,8 @@ class STDiTPlacement {
   std::optional<Exchange> part_to_heads_;             ///< of one part
 };
 
-/// Splits the rows of x into equal parts, such as one per clip; they share its memory. One part is x
-/// itself.
+/// Splits the rows of x into equal parts, such as one per clip; they share its memory. One part is
+/// x itself.
 std::vector<Tensor> split_rows(const Tensor& x, std::int64_t parts);
 
 }  // namespace reelmesh

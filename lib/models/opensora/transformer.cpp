@@ -31,8 +31,7 @@ void STDiT::make_text_and_mlp(LayerMaker& make, const std::string& name, Block& 
     return make.linear({name + layer}, in, out, {.residing = residing, .takes_lora = true});
   };
   block.text.query = linear(".cross_attn.q_linear", d, d);
-  block.text.key_value =
-      linear(".cross_attn.kv_linear", d, 2 * d, LayerMaker::Residing::beside);
+  block.text.key_value = linear(".cross_attn.kv_linear", d, 2 * d, LayerMaker::Residing::beside);
   block.text.out = linear(".cross_attn.proj", d, d);
   block.up = linear(".mlp.fc1", d, hidden);
   block.down = linear(".mlp.fc2", hidden, d);
@@ -86,8 +85,7 @@ STDiT::STDiT(const Checkpoint& weights, const STDiTConfig& c, DType dtype,
     Pair& pair = pairs_.emplace_back();
     if (v3) {
       for (const bool spatial : {true, false}) {
-        const std::string name =
-            fmt::format("{}_blocks.{}", spatial ? "spatial" : "temporal", i);
+        const std::string name = fmt::format("{}_blocks.{}", spatial ? "spatial" : "temporal", i);
         Block& block = spatial ? pair.spatial : pair.temporal;
         block = make_block(make, name);
         make_text_and_mlp(make, name, block);
@@ -346,8 +344,7 @@ std::unique_ptr<Denoiser::Prepared> STDiT::prepare(
 Tensor STDiT::time_embedding(const STDiTPlacement& placement, const Tensor& sinusoid) const {
   Tensor time = time2_.of_row(time1_.of_row(sinusoid, ops::Activation::silu));
   if (config_.kind == STDiTConfig::Kind::v3) {
-    ops::add(time, fps2_.of_row(
-                       fps1_.of_row(placement.fps_.to(dtype_), ops::Activation::silu)));
+    ops::add(time, fps2_.of_row(fps1_.of_row(placement.fps_.to(dtype_), ops::Activation::silu)));
   }
   return time;
 }
@@ -450,10 +447,9 @@ Tensor STDiT::features(const STDiTPlacement& placement, std::span<const Tensor> 
 // features: [token, branch, feature] of a clip; box: the shape of its latents.
 Tensor STDiT::latents_of(const Tensor& features, std::int64_t branch, const Shape& box) const {
   const Shape filled = whole_patches(box, config_.patch);
-  return resized_latents(
-      ops::unpatchify(features, branch, config_.patch,
-                      {filled[0], config_.out_channels(), filled[2], filled[3]}),
-      box[2], box[3]);
+  return resized_latents(ops::unpatchify(features, branch, config_.patch,
+                                         {filled[0], config_.out_channels(), filled[2], filled[3]}),
+                         box[2], box[3]);
 }
 
 std::vector<STDiT::Predictions> STDiT::operator()(const STDiTPlacement& placement,
@@ -476,8 +472,8 @@ std::vector<STDiT::Predictions> STDiT::operator()(const STDiTPlacement& placemen
 Tensor STDiT::predict(const STDiTPlacement& placement, const Tensor& latents,
                       const STDiTContext& context, const Tensor& sinusoid) const {
   Tensor no_residual;
-  const Tensor all = features(placement, {&latents, 1}, {&context, 1}, sinusoid, Blocks::compute,
-                              no_residual);
+  const Tensor all =
+      features(placement, {&latents, 1}, {&context, 1}, sinusoid, Blocks::compute, no_residual);
   return latents_of(all, 0, latents.shape());
 }
 
@@ -492,13 +488,13 @@ class STDiTTrainingClip final : public TrainableDenoiser::Clip {
 
   const TokenColumns& columns() const override { return placement_.frame_columns(); }
 
-  Tensor predict(const TrainingSample& sample) const override {
+  Tensor predict_together(const TrainingSample& sample) const override {
     const Tape::Rows rows(placement_.frame_columns());
     const std::int64_t tokens = sample.text.shape(0);
     const Tensor caption =
         sample.drops_caption ? model_.null_caption(tokens) : sample.text.on(model_.device());
-    const STDiTContext context = model_.encode_captions(
-        caption.reshape({tokens, 1, model_.config().text_channels}));
+    const STDiTContext context =
+        model_.encode_captions(caption.reshape({tokens, 1, model_.config().text_channels}));
     return model_.predict(placement_, sample.latents.on(model_.device()), context,
                           model_.embed(sample.timestep));
   }
@@ -523,13 +519,12 @@ TrainableDenoiser::Example STDiT::example(Device host) const {
   task.layout.mesh = {1, 1, 1};
   task.layout.parts = {1, 1, 1};
   task.layout.tokens = Layout::replicated({1, 1, 1}, 1);
-  const Tensor box = Tensor::zeros({1, config_.in_channels, latents[1], latents[2]},
-                                   DType::float32, host);
-  const TrainingSample sample{
-      .latents = box,
-      .target = box,
-      .text = Tensor::zeros({1, 1, config_.text_channels}, dtype_, host),
-      .clean = box};
+  const Tensor box =
+      Tensor::zeros({1, config_.in_channels, latents[1], latents[2]}, DType::float32, host);
+  const TrainingSample sample{.latents = box,
+                              .target = box,
+                              .text = Tensor::zeros({1, 1, config_.text_channels}, dtype_, host),
+                              .clean = box};
   return {task, sample};
 }
 

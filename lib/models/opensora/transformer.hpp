@@ -38,9 +38,9 @@ class STDiT final : public TrainableDenoiser {
  public:
   static constexpr std::int64_t branches = STDiTConfig::branches;
 
-  /// Computes on weights.device(). training: of a model that is trained, all parameters but the null
-  /// caption, or LoRAs of the layers of blocks; otherwise null. Errors as LayerMaker::finish().
-  /// Collective over placement.group, unless weights are replicated.
+  /// Computes on weights.device(). training: of a model that is trained, all parameters but the
+  /// null caption, or LoRAs of the layers of blocks; otherwise null. Errors as
+  /// LayerMaker::finish(). Collective over placement.group, unless weights are replicated.
   STDiT(const Checkpoint& weights, const STDiTConfig& config, DType dtype,
         const WeightPlacement& placement = {}, ModelTraining* training = nullptr);
 
