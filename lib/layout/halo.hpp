@@ -31,15 +31,6 @@ class Halo {
   /// and must not be moved until the exchange is finished.
   Pending begin(const Tensor& x) const;
 
-  /// The adjoint of the exchange, for gradients: adds the strips around this rank's rectangle
-  /// (above, below, left, right; also empty ones) to x on the ranks that hold these pixels.
-  /// float32.
-  void add_back(const std::vector<Tensor>& strips, Tensor& x) const {
-    std::vector<Tensor> sources(strips.size(), x);  // one per strip; all share the memory of x
-    exchange_.add_back(strips, sources);
-  }
-  const std::vector<Box>& strips() const { return strips_; }
-
  private:
   Halo(const comm::Group& group, const Layout& image, const std::vector<Move>& strips);
   Shape global_;

@@ -200,55 +200,6 @@ void Exchange::Pending::finish() {
   }
 }
 
-void Exchange::add_back(const std::vector<Tensor>& targets, std::span<Tensor> sources) const {
-  expect(sources.size() == own_.size() && targets.size() == own_.size(),
-         "{} sources and {} targets for {} moves", sources.size(), targets.size(), own_.size());
-  const int me = group_.rank();
-  // Sends what run() receives, and receives what run() sends.
-  std::map<int, Tensor> sent, received;
-  std::vector<comm::Message> send_messages, receive_messages;
-  const auto pack = [&](const std::vector<Piece>& pieces, Tensor& buffer) {
-    std::int64_t done = 0;
-    for (const Piece& piece : pieces) {
-      Tensor block = buffer.rows(done, piece.box.numel());
-      copy_box(piece.box, targets[piece.move], own_[piece.move].target_box, block, piece.box);
-      done += piece.box.numel();
-    }
-  };
-  for (const Peer& peer : receives_) {
-    Tensor& buffer =
-        sent.try_emplace(peer.rank, Tensor::empty({peer.elements}, DType::float32)).first->second;
-    pack(peer.pieces, buffer);
-    send_messages.push_back({peer.rank, buffer});
-  }
-  std::map<int, std::vector<Piece>> pieces{{me, local_}};
-  for (const Peer& peer : sends_) {
-    const Tensor& buffer =
-        received.try_emplace(peer.rank, Tensor::empty({peer.elements}, DType::float32))
-            .first->second;
-    pieces[peer.rank] = peer.pieces;
-    receive_messages.push_back({peer.rank, buffer});
-  }
-  std::int64_t own = 0;
-  for (const Piece& piece : local_) own += piece.box.numel();
-  pack(local_, received.try_emplace(me, Tensor::empty({own}, DType::float32)).first->second);
-  group_.exchange(send_messages, receive_messages);
-
-  for (const auto& [rank, buffer] : received) {
-    std::int64_t done = 0;
-    for (const Piece& piece : pieces[rank]) {
-      const float* from = buffer.rows(done, piece.box.numel()).data<float>();
-      float* into = sources[piece.move].data<float>();
-      if (piece.box.empty()) continue;
-      for_each_run(strided_copy(piece.box, piece.box, own_[piece.move].source_box),
-                   [&](std::int64_t read, std::int64_t write, std::int64_t run) {
-                     for (std::int64_t i = 0; i < run; ++i) into[write + i] += from[read + i];
-                   });
-      done += piece.box.numel();
-    }
-  }
-}
-
 Sharded relayout(const Sharded& x, const Layout& to) {
   if (x.layout == to) return x;
   Sharded result{Tensor::empty(to.box(x.group.rank()).extent, x.local.dtype(), x.local.device()),

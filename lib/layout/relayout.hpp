@@ -63,10 +63,6 @@ class Exchange {
   Pending begin(const std::vector<Tensor>& sources, std::span<Tensor> targets,
                 const std::optional<MessageKey>& key = {}) const;
 
-  /// The adjoint of run(), for gradients: adds every element of the targets to the element of
-  /// `sources` that run() would copy it from, in rank order. float32, on the host.
-  void add_back(const std::vector<Tensor>& targets, std::span<Tensor> sources) const;
-
   /// Elements that this rank sends to others.
   std::int64_t sent_elements() const;
 

@@ -6,6 +6,7 @@
 #include <optional>
 #include <utility>
 
+#include "base/log.hpp"
 #include "base/trace.hpp"
 #include "comm/shared_memory.hpp"
 #include "comm/together.hpp"
@@ -134,6 +135,7 @@ class WeightStream::State {
   void begin_fetch(FetchedUnits& part);
   void fetch_ahead();
   void restart(std::size_t index);
+  void report_wrong_order(std::size_t index);
   void end_pass();
 
   WeightPlacement placement_;
@@ -146,6 +148,7 @@ class WeightStream::State {
 
   // Of the current pass.
   bool in_use_ = false;  // a part is acquired and not released
+  bool warned_ = false;  // of a wrong order
   Tensor window_;
   FetchRing ring_;
   std::size_t next_ = 0;     // the part that is used next
@@ -335,8 +338,21 @@ void WeightStream::State::end_pass() {
   next_ = begun_ = pending_ = 0;
 }
 
+void WeightStream::State::report_wrong_order(std::size_t index) {
+  const auto text =
+      fmt::format("weights of a layer (part {} of {}) are used where those of part {} are expected",
+                  index, parts_.size(), next_);
+  if (wrong_order_is_error) fail(Status::internal, "{}", text);
+  if (!std::exchange(warned_, true)) {
+    log::warning("{}: from here on each is waited for. Please report it", text);
+  }
+}
+
 Tensor WeightStream::State::acquire(std::size_t index) {
-  if (index != next_ || in_use_) restart(index);
+  if (index != next_ || in_use_) {
+    if (index != 0) report_wrong_order(index);
+    restart(index);
+  }
   in_use_ = true;
   fetch_ahead();
   FetchedUnits& part = parts_[index];

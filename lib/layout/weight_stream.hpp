@@ -33,9 +33,13 @@ constexpr std::int64_t max_part_bytes = std::int64_t{16} << 20;
 /// one is used, the next ones arrive.
 constexpr std::int64_t fetch_window(std::int64_t largest_part) { return 2 * largest_part; }
 
+/// Whether a layer that is used out of the order of its stream is an Error(internal), as in tests.
+/// Otherwise jobs are warned: results are right, but no fetch overlaps with computation.
+inline bool wrong_order_is_error = false;
+
 /// The linear layers of a model that are called one after the other, in the order of add(), again
 /// and again. While a layer computes, the weights of the next ones are fetched, as many as the
-/// window has room for. After an exception in between, the next pass begins at its first layer.
+/// window has room for. A pass may end early; the next one begins at the first layer.
 class WeightStream {
  public:
   explicit WeightStream(const WeightPlacement& placement);

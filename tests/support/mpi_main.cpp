@@ -17,6 +17,7 @@
 #include <string>
 #include <vector>
 
+#include "layout/weight_stream.hpp"
 #include "ops/amx.hpp"
 #include "ops/products.hpp"
 #include "support/groups.hpp"
@@ -104,6 +105,7 @@ int main(int argc, char** argv) {
     return 64;
   }
   testing::InitGoogleTest(&argc, argv);
+  reelmesh::wrong_order_is_error = true;
   if (std::getenv("REELMESH_TEST_AMX") != nullptr) {
     // oneDNN's convolutions in bfloat16 need AVX-512.
     if (reelmesh::ops::has_bfloat16_products()) {

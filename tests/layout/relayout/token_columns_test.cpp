@@ -64,6 +64,8 @@ void check(const std::vector<Layout>& segments, const std::string& what) {
           << what << ", tokens of " << channels << ", " << name_of(dtype);
       EXPECT_TRUE(same_bits(exchange.gather(own), whole))
           << what << ", all of " << channels << ", " << name_of(dtype);
+      EXPECT_TRUE(same_bits(exchange.whole(in_columns, channels), whole))
+          << what << ", whole of " << channels << ", " << name_of(dtype);
     }
   }
 }
