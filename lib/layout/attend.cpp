@@ -156,8 +156,9 @@ Tensor attend_recorded_together(const Tensor& q, const Tensor& keys_values, floa
   tape->record(out, [=, of_q = TapeValue(q),
                      of_keys_values = TapeValue(keys_values)](const Tensor& d_out) mutable {
     ops::AttentionGradients of_heads = ops::attention_backward(
-        in.q, in.k, in.v, in.forward, heads(moved(of_queries.to_whole, own_rows(d_out, d))), scale,
-        numerics, sequences);
+        in.q, in.k, in.v, in.forward,
+        heads(moved(of_queries.to_whole, own_rows(d_out.reshape(of_q.shape), d))), scale, numerics,
+        sequences);
     in = {};
     const auto to_own = [&](const SequenceMoves& moves, Tensor& x) {
       return moved(moves.to_own, rows(std::exchange(x, {})));

@@ -248,6 +248,7 @@ Tensor gelu_tanh(const Tensor& x) {
   if (Tape* tape = Tape::of(x)) {
     tape->record(out, [tape, x](Tensor d) {
       Tape::own(d);
+      d = d.reshape(x.shape());
       gelu_tanh_backward(x, d);
       add_gradient(*tape, x, std::move(d));
     });

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "ops/pointwise.hpp"
 #include "ops/rows.hpp"
 #include "ops/token_products.hpp"
 
@@ -110,7 +111,8 @@ void record_layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias
   if (tape == nullptr) return;
   const bool with_parameters = Tape::of(weight, bias, modulation.table) != nullptr;
   const TokenRows* rows = with_parameters ? &tape->rows() : nullptr;
-  tape->record(out, [=](const Tensor& d) {
+  tape->record(out, [=](const Tensor& gradient) {
+    const Tensor d = gradient.reshape(x.shape());
     if (rows != nullptr) add_norm_parameters(*tape, *rows, x, weight, bias, eps, modulation, d);
     if (Tape::needs(x)) layer_norm_backward(x, weight, eps, modulation, d, tape->sum(x));
   });
@@ -123,6 +125,7 @@ void record_gate(const Tensor& y, const Gate& gate, Tensor& sum) {
   const TokenRows* rows = needs_table ? &tape->rows() : nullptr;
   tape->record(sum, [tape, rows, gate, x = TapeValue(sum), of_y = TapeValue(y),
                      y = needs_table ? y : Tensor()](Tensor d) {
+    d = d.reshape(x.shape);
     if (rows != nullptr) {
       const std::int64_t n = d.shape().back();
       const Tensor sums = token_sums(rows->to_columns(as_rows(d)), rows->to_columns(as_rows(y)),

@@ -175,7 +175,7 @@ std::vector<Tensor> LinearLayer::sums(const Tensor& x, std::int64_t all_rows, Ro
   const bool is_recorded = tape != nullptr && trained_ != nullptr && (has_own || Tape::needs(x));
   const bool is_skipped = is_recorded && tape->skips_change();
   const bool is_again = trained_ != nullptr && tape != nullptr && tape->computes_again();
-  std::vector<Tensor> pieces;
+  std::vector<Tensor> results;
   Tensor hidden;
   {
     const Tape::Scope paused(nullptr);
@@ -184,25 +184,25 @@ std::vector<Tensor> LinearLayer::sums(const Tensor& x, std::int64_t all_rows, Ro
       if (is_skipped) {
         Shape shape = x.shape();
         shape.back() = product.out_features();
-        pieces.push_back(Tensor::empty(shape, x.dtype(), x.device()));
+        results.push_back(Tensor::empty(shape, x.dtype(), x.device()));
         continue;
       }
       if (is_again) trained_->note(i, LayerUse::Kind::again);
-      pieces.push_back(product(x, none, all_rows));
+      results.push_back(product(x, none, all_rows));
     }
     if (has_own && trained_->adapter != nullptr && !is_skipped) {
       const Adapter& adapter = *trained_->adapter;
       hidden = adapter.hidden(x, all_rows);
       const Tensor change = adapter.change(hidden, all_rows);
       std::int64_t begin = 0;
-      for (Tensor& piece : pieces) {
+      for (Tensor& piece : results) {
         const std::int64_t width = piece.shape().back();
         ops::add(piece, ops::columns(ops::as_rows(change), begin, width).reshape(piece.shape()));
         begin += width;
       }
     }
   }
-  if (!is_recorded) return pieces;
+  if (!is_recorded) return results;
   const auto call = std::make_shared<Call>(Call{.layer = trained_,
                                                 .rows = has_own ? &tape->rows() : nullptr,
                                                 .is_whole = rows == Rows::whole,
@@ -210,15 +210,15 @@ std::vector<Tensor> LinearLayer::sums(const Tensor& x, std::int64_t all_rows, Ro
                                                 .of_x = x,
                                                 .x = has_own ? x : Tensor(),
                                                 .hidden = hidden,
-                                                .d = std::vector<Tensor>(pieces.size())});
+                                                .d = std::vector<Tensor>(results.size())});
   // The first piece has its gradient last.
-  for (std::size_t i = 0; i < pieces.size(); ++i) {
-    tape->record(pieces[i], [tape, call, i](Tensor d) {
-      call->d[i] = std::move(d);
+  for (std::size_t i = 0; i < results.size(); ++i) {
+    tape->record(results[i], [tape, call, i, shape = results[i].shape()](const Tensor& d) {
+      call->d[i] = d.reshape(shape);
       if (i == 0) call->add_gradients(*tape);
     });
   }
-  return pieces;
+  return results;
 }
 
 Tensor LinearLayer::activated(const Tensor& x, Activation activation, std::int64_t all_rows,

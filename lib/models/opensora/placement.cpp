@@ -127,9 +127,10 @@ Tensor moved_on_tape(const Exchange& exchange, const Exchange& back, const Tenso
   } else {
     out = moved(exchange, x, into, clips);
   }
-  tape->record(out, [tape, &back, x = TapeValue(x), from, clips](const Tensor& d) {
-    ops::add_gradient(*tape, x, moved(back, d, from, clips));
-  });
+  tape->record(out,
+               [tape, &back, x = TapeValue(x), from, clips, shape = out.shape()](const Tensor& d) {
+                 ops::add_gradient(*tape, x, moved(back, d.reshape(shape), from, clips));
+               });
   return out;
 }
 

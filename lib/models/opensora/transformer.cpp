@@ -61,12 +61,13 @@ STDiT::STDiT(const Checkpoint& weights, const STDiTConfig& c, DType dtype,
   // beside the others. What is not in the blocks stays, so that a step without them fetches
   // nothing.
   LayerMaker make(weights, dtype, placement, training);
-  using enum LayerMaker::Residing;
+  using Residing = LayerMaker::Residing;
   const auto kept = [&](const std::string& name, std::int64_t in, std::int64_t out) {
-    return make.linear({name}, in, out, {.residing = LayerMaker::Residing::kept});
+    return make.linear({name}, in, out, {.residing = Residing::kept});
   };
-  caption1_ = make.linear({"y_embedder.y_proj.fc1"}, c.text_channels, d, {.residing = beside});
-  caption2_ = make.linear({"y_embedder.y_proj.fc2"}, d, d, {.residing = beside});
+  caption1_ =
+      make.linear({"y_embedder.y_proj.fc1"}, c.text_channels, d, {.residing = Residing::beside});
+  caption2_ = make.linear({"y_embedder.y_proj.fc2"}, d, d, {.residing = Residing::beside});
   null_caption_ =
       weights.load("y_embedder.y_embedding", {c.max_text_tokens, c.text_channels}, dtype);
   time1_ = kept("t_embedder.mlp.0", number_channels, d);
@@ -78,9 +79,9 @@ STDiT::STDiT(const Checkpoint& weights, const STDiTConfig& c, DType dtype,
         weights.load("rope.freqs", {c.head_channels() / 2}, DType::float32).on(device_.host());
   }
   time_block_ = kept("t_block.1", d, 6 * d);
-  patch_ = make.linear({"x_embedder.proj"}, c.patch_features(), d,
-                       {.residing = LayerMaker::Residing::kept,
-                        .stored = {d, c.in_channels, 1, c.patch.rows, c.patch.columns}});
+  patch_ = make.linear(
+      {"x_embedder.proj"}, c.patch_features(), d,
+      {.residing = Residing::kept, .stored = {d, c.in_channels, 1, c.patch.rows, c.patch.columns}});
   for (std::int64_t i = 0; i < c.layers; ++i) {
     Pair& pair = pairs_.emplace_back();
     if (v3) {
@@ -99,7 +100,7 @@ STDiT::STDiT(const Checkpoint& weights, const STDiTConfig& c, DType dtype,
   }
   out_table_ = make.table("final_layer.scale_shift_table", 2, d);
   out_ = make.linear({"final_layer.linear"}, d, c.patch.rows * c.patch.columns * c.out_channels(),
-                     {.residing = LayerMaker::Residing::kept, .channels_first = c.out_channels()});
+                     {.residing = Residing::kept, .channels_first = c.out_channels()});
   make.finish();
   capturable_ = make.capturable();
 }
