@@ -7,9 +7,9 @@
 namespace reelmesh {
 
 Tensor ModelTraining::initial(const Checkpoint& checkpoint, std::size_t matrix) const {
-  const TrainedMatrix& found = matrices_[matrix];
+  const TrainedMatrix& found = found_.matrices[matrix];
   return checkpoint.on(checkpoint.device().host())
-      .load(found.name, shapes_[matrix], DType::float32)
+      .load(found.name, found_.shapes[matrix], DType::float32)
       .reshape({found.rows, found.columns});
 }
 
@@ -18,7 +18,7 @@ Checkpoint ModelTraining::with_values(const Checkpoint& checkpoint,
   const Checkpoint own = checkpoint.on(checkpoint.device().host());
   // By a copy: the model that is loaded fills the list anew.
   return checkpoint.with_values(
-      [by_name = by_name_, own, &values](const std::string& name, const Shape& shape) {
+      [by_name = found_.by_name, own, &values](const std::string& name, const Shape& shape) {
         const auto found = by_name.find(name);
         return found == by_name.end() ? own.load(name, shape, DType::float32)
                                       : values(found->second, 1).front();
@@ -26,22 +26,14 @@ Checkpoint ModelTraining::with_values(const Checkpoint& checkpoint,
 }
 
 void ModelTraining::set_adapters(std::span<const LoraValues> values) const {
-  for (const auto& layer : adapted_) layer->adapter->set(values);
+  for (const auto& layer : found_.adapted) layer->adapter->set(values);
 }
 
-std::size_t ModelTraining::add(TrainedMatrix matrix, Shape stored) {
-  by_name_.emplace(matrix.name, matrices_.size());
-  matrices_.push_back(std::move(matrix));
-  shapes_.push_back(std::move(stored));
-  return matrices_.size() - 1;
-}
-
-void ModelTraining::clear() {
-  matrices_.clear();
-  shapes_.clear();
-  by_name_.clear();
-  targets_.clear();
-  adapted_.clear();
+std::size_t ModelTraining::Found::add(TrainedMatrix matrix, Shape stored) {
+  by_name.emplace(matrix.name, matrices.size());
+  matrices.push_back(std::move(matrix));
+  shapes.push_back(std::move(stored));
+  return matrices.size() - 1;
 }
 
 LayerMaker::LayerMaker(const Checkpoint& weights, DType dtype, const WeightPlacement& placement,
@@ -51,9 +43,7 @@ LayerMaker::LayerMaker(const Checkpoint& weights, DType dtype, const WeightPlace
       placement_(placement),
       training_(training),
       stream_(placement),
-      beside_(placement) {
-  if (training_ != nullptr) training_->clear();
-}
+      beside_(placement) {}
 
 std::vector<LinearParameters> LayerMaker::parameters_of(const std::vector<std::string>& names,
                                                         std::int64_t in, std::int64_t out,
@@ -135,9 +125,8 @@ std::shared_ptr<TrainedLinear> LayerMaker::trained(const std::vector<std::string
     layer->by_rows = out >= in;  // what is gathered is not wider than what is cut
     for (const std::string& name : names) {
       const Shape stored = options.stored.empty() ? Shape{out, in} : options.stored;
-      const std::size_t weight =
-          training_->add({name + ".weight", out, in, layer->by_rows}, stored);
-      layer->parameters.push_back({weight, training_->add({name + ".bias", 1, out}, {out})});
+      const std::size_t weight = found_.add({name + ".weight", out, in, layer->by_rows}, stored);
+      layer->parameters.push_back({weight, found_.add({name + ".bias", 1, out}, {out})});
     }
     return layer;
   }
@@ -147,21 +136,21 @@ std::shared_ptr<TrainedLinear> LayerMaker::trained(const std::vector<std::string
     parts.push_back(-1);
     const std::optional<LoraTarget> target = training_->lora()->target(name, in, out);
     if (!target) continue;
-    parts.back() = static_cast<int>(training_->targets_.size());
-    training_->targets_.push_back(*target);
-    training_->add({target->module + ".lora_A", target->rank, in}, {});
-    training_->add({target->module + ".lora_B", target->rank, out}, {});
+    parts.back() = static_cast<int>(found_.targets.size());
+    found_.targets.push_back(*target);
+    found_.add({target->module + ".lora_A", target->rank, in}, {});
+    found_.add({target->module + ".lora_B", target->rank, out}, {});
   }
   if (std::ranges::count(parts, -1) == std::ssize(parts)) return layer;
-  layer->adapter = std::make_unique<Adapter>(parts, training_->targets_, in, out, dtype_,
+  layer->adapter = std::make_unique<Adapter>(parts, found_.targets, in, out, dtype_,
                                              weights_.device(), weights_.numerics());
-  training_->adapted_.push_back(layer);
+  found_.adapted.push_back(layer);
   return layer;
 }
 
 void LayerMaker::make_parameter(Tensor& x, TrainedMatrix matrix, Shape stored) {
   if (training_ == nullptr || training_->lora()) return;
-  Tape::make_parameter(x, training_->add(std::move(matrix), std::move(stored)));
+  Tape::make_parameter(x, found_.add(std::move(matrix), std::move(stored)));
 }
 
 Affine LayerMaker::norm(const std::string& name, std::int64_t channels) {
@@ -212,11 +201,12 @@ std::vector<std::string> LayerMaker::possible_targets() const {
 void LayerMaker::finish() {
   if (training_ == nullptr) return;
   if (training_->lora()) {
-    require(!training_->targets_.empty(), Status::usage,
+    require(!found_.targets.empty(), Status::usage,
             "lora.targets: no layer of the model ends with any of them, expected one of {}",
             fmt::join(possible_targets(), ", "));
-    training_->lora()->require_patterns_used(training_->targets_);
+    training_->lora()->require_patterns_used(found_.targets);
   }
+  training_->found_ = std::move(found_);
   if (training_->records_uses) return;
   for (const LayerUse& use : training_->uses) {
     const Made& made = made_.at(use.layer);

@@ -9,17 +9,17 @@
 
 namespace reelmesh {
 
-/// The parameters of a model, or the LoRAs of its layers. Filled by a LayerMaker; a model that is
-/// made anew has the same.
+/// The parameters of a model, or the LoRAs of its layers. Filled by LayerMaker::finish(); a model
+/// that is made anew has the same.
 class ModelTraining {
  public:
   /// Without a LoRA all parameters are trained.
   explicit ModelTraining(const std::optional<LoraShape>& lora) : lora_(lora) {}
 
   const std::optional<LoraShape>& lora() const { return lora_; }
-  const std::vector<TrainedMatrix>& matrices() const { return matrices_; }
-  const std::vector<LoraTarget>& targets() const { return targets_; }
-  const Shape& stored_shape(std::size_t matrix) const { return shapes_[matrix]; }
+  const std::vector<TrainedMatrix>& matrices() const { return found_.matrices; }
+  const std::vector<LoraTarget>& targets() const { return found_.targets; }
+  const Shape& stored_shape(std::size_t matrix) const { return found_.shapes[matrix]; }
 
   /// A parameter's value in a checkpoint: float32 [row, column] on the host.
   Tensor initial(const Checkpoint& checkpoint, std::size_t matrix) const;
@@ -37,16 +37,19 @@ class ModelTraining {
 
  private:
   friend class LayerMaker;
-  /// → the number of the parameter.
-  std::size_t add(TrainedMatrix matrix, Shape stored);
-  void clear();
+  struct Found {
+    std::vector<TrainedMatrix> matrices;
+    std::vector<Shape> shapes;
+    std::map<std::string, std::size_t> by_name;
+    std::vector<LoraTarget> targets;
+    std::vector<std::shared_ptr<TrainedLinear>> adapted;
+
+    /// → the number of the parameter.
+    std::size_t add(TrainedMatrix matrix, Shape stored);
+  };
 
   std::optional<LoraShape> lora_;
-  std::vector<TrainedMatrix> matrices_;
-  std::vector<Shape> shapes_;
-  std::map<std::string, std::size_t> by_name_;
-  std::vector<LoraTarget> targets_;
-  std::vector<std::shared_ptr<TrainedLinear>> adapted_;
+  Found found_;
 };
 
 /// Makes the layers of a model from a checkpoint, in the order in which a step uses them first.
@@ -108,7 +111,8 @@ class LayerMaker {
   WeightPlacement placement_;
   ModelTraining* training_;
   WeightStream stream_, beside_;
-  std::vector<Made> made_;  ///< of a model that is trained
+  ModelTraining::Found found_;  ///< is given to the training when it is complete
+  std::vector<Made> made_;      ///< of a model that is trained
 };
 
 }  // namespace reelmesh
