@@ -273,34 +273,13 @@ std::unique_ptr<Denoiser::Prepared> CogVideoXTransformer::prepare(
 
 namespace {
 
-class CogVideoXTrainingClip final : public TrainableDenoiser::Clip {
- public:
+struct CogVideoXTrainingClip final : TrainableDenoiser::Clip {
   CogVideoXTrainingClip(const CogVideoXTransformer& transformer, const DenoiseTask& task)
-      : transformer_(transformer),
-        placement_(transformer, task.group, task.layout.tokens, task.layout.text, 1,
-                   task.layout.mesh.ring) {}
+      : placement(transformer, task.group, task.layout.tokens, task.layout.text, 1,
+                  task.layout.mesh.ring) {}
+  const TokenColumns& columns() const override { return placement.columns(); }
 
-  const TokenColumns& columns() const override { return placement_.columns(); }
-
-  Tensor predict_together(const TrainingSample& sample) const override {
-    const Device device = transformer_.device();
-    const Tensor latents = sample.latents.on(device);
-    std::vector<Tensor> images;
-    if (const std::int64_t channels = transformer_.config().image_channels(); channels > 0) {
-      Shape expected = sample.latents.shape();
-      expected[1] = channels;
-      expect(sample.image.shape() == expected, "latents {} of an image, expected {}",
-             sample.image.shape(), expected);
-      images.push_back(transformer_.patches(sample.image.on(device)));
-    }
-    return transformer_(placement_, {&latents, 1}, sample.text.on(device),
-                        transformer_.embed(sample.timestep), images)
-        .front();
-  }
-
- private:
-  const CogVideoXTransformer& transformer_;
-  CogVideoXPlacement placement_;
+  CogVideoXPlacement placement;
 };
 
 }  // namespace
@@ -308,6 +287,22 @@ class CogVideoXTrainingClip final : public TrainableDenoiser::Clip {
 std::unique_ptr<const TrainableDenoiser::Clip> CogVideoXTransformer::prepare_training(
     const DenoiseTask& task) const {
   return std::make_unique<CogVideoXTrainingClip>(*this, task);
+}
+
+Tensor CogVideoXTransformer::predict_together(const Clip& clip,
+                                              const TrainingSample& sample) const {
+  const Tensor latents = sample.latents.on(device_);
+  std::vector<Tensor> images;
+  if (const std::int64_t channels = config_.image_channels(); channels > 0) {
+    Shape expected = sample.latents.shape();
+    expected[1] = channels;
+    expect(sample.image.shape() == expected, "latents {} of an image, expected {}",
+           sample.image.shape(), expected);
+    images.push_back(patches(sample.image.on(device_)));
+  }
+  return (*this)(dynamic_cast<const CogVideoXTrainingClip&>(clip).placement, {&latents, 1},
+                 sample.text.on(device_), embed(sample.timestep), images)
+      .front();
 }
 
 TrainableDenoiser::Example CogVideoXTransformer::example(Device host) const {

@@ -74,6 +74,7 @@ class CogVideoXTransformer final : public TrainableDenoiser {
   std::unique_ptr<Prepared> prepare(const DenoiseTask& task,
                                     std::span<const Conditioning> conditioning) const override;
   std::unique_ptr<const Clip> prepare_training(const DenoiseTask& task) const override;
+  Tensor predict_together(const Clip& clip, const TrainingSample& sample) const override;
   Example example(Device host) const override;
 
   /// latents: this rank's box of each clip, float32 [frame, channel, row, column]. context: text

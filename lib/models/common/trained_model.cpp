@@ -9,9 +9,13 @@ namespace {
 
 class PreparedTraining final : public Trainable::Prepared {
  public:
-  PreparedTraining(const TrainableDenoiser& model, const DenoiseTask& task,
+  // model: may be another one in each step.
+  PreparedTraining(const std::unique_ptr<const TrainableDenoiser>& model, const DenoiseTask& task,
                    const std::optional<IddpmLoss>& loss)
-      : clip_(model.prepare_training(task)), latents_(numel(task.latents)), loss_(loss) {}
+      : model_(model),
+        clip_(model->prepare_training(task)),
+        latents_(numel(task.latents)),
+        loss_(loss) {}
 
   const TokenColumns& columns() const override { return clip_->columns(); }
 
@@ -20,7 +24,7 @@ class PreparedTraining final : public Trainable::Prepared {
     Tensor prediction, gradient;
     {
       const Tape::Scope recording(&tape);
-      prediction = clip_->predict_together(sample);
+      prediction = model_->predict_together(*clip_, sample);
     }
     const ops::ExactSum losses = loss(sample, prediction, &gradient);
     const Tensor d = gradient.on(prediction.device());
@@ -29,7 +33,7 @@ class PreparedTraining final : public Trainable::Prepared {
   }
 
   ops::ExactSum losses_together(const TrainingSample& sample) override {
-    return loss(sample, clip_->predict_together(sample), nullptr);
+    return loss(sample, model_->predict_together(*clip_, sample), nullptr);
   }
 
  private:
@@ -39,6 +43,7 @@ class PreparedTraining final : public Trainable::Prepared {
                          latents_ * sample.target.shape(1), gradient);
   }
 
+  const std::unique_ptr<const TrainableDenoiser>& model_;
   std::unique_ptr<const TrainableDenoiser::Clip> clip_;
   std::int64_t latents_;  // of the clip, of one channel
   const std::optional<IddpmLoss>& loss_;
@@ -74,7 +79,7 @@ void TrainedModel::record_uses(DType dtype) {
         make_(Checkpoint::of_shapes().on(device, checkpoint_.numerics()), {}, training_);
     training_.set_adapters({});
     const auto [task, sample] = model->example(device.host());
-    PreparedTraining(*model, task, loss_).gradient_together(sample, [](std::size_t, const Tensor&) {
+    PreparedTraining(model, task, loss_).gradient_together(sample, [](std::size_t, const Tensor&) {
     });
   }
   training_.records_uses = false;
@@ -93,7 +98,7 @@ void TrainedModel::set_together(const MatrixValues& values) {
 }
 
 std::unique_ptr<Trainable::Prepared> TrainedModel::prepare(const DenoiseTask& task) const {
-  return std::make_unique<PreparedTraining>(*model_, task, loss_);
+  return std::make_unique<PreparedTraining>(model_, task, loss_);
 }
 
 }  // namespace reelmesh

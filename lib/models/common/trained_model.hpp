@@ -8,21 +8,22 @@ namespace reelmesh {
 /// A transformer that can be trained. It is made by a LayerMaker with the training.
 class TrainableDenoiser : public Denoiser {
  public:
-  /// Clips of one size.
+  /// Clips of one size, with what all steps share.
   class Clip {
    public:
     virtual ~Clip() = default;
     Clip() = default;
     Clip(const Clip&) = delete;
     Clip& operator=(const Clip&) = delete;
-    /// The prediction for this rank's box, float32 [frame, channel, row, column] on the model's
-    /// device. Collective over the task's group.
-    virtual Tensor predict_together(const TrainingSample& sample) const = 0;
     /// How ranks divide parameters: by columns of the clip's tokens.
     virtual const TokenColumns& columns() const = 0;
   };
-  /// task.branches is 1. The model must outlive the result. Collective over task.group.
+  /// task.branches is 1. Also for models of the same class that take the place of this one.
+  /// Collective over task.group.
   virtual std::unique_ptr<const Clip> prepare_training(const DenoiseTask& task) const = 0;
+  /// The prediction for this rank's box, float32 [frame, channel, row, column] on the model's
+  /// device. clip: of prepare_training(). Collective over the task's group.
+  virtual Tensor predict_together(const Clip& clip, const TrainingSample& sample) const = 0;
 
   /// A clip on one rank, and a sample of it, on this host of shapes: of any size.
   struct Example {

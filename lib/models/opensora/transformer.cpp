@@ -470,39 +470,15 @@ std::vector<STDiT::Predictions> STDiT::operator()(const STDiTPlacement& placemen
   return predictions;
 }
 
-Tensor STDiT::predict(const STDiTPlacement& placement, const Tensor& latents,
-                      const STDiTContext& context, const Tensor& sinusoid) const {
-  Tensor no_residual;
-  const Tensor all =
-      features(placement, {&latents, 1}, {&context, 1}, sinusoid, Blocks::compute, no_residual);
-  return latents_of(all, 0, latents.shape());
-}
-
 namespace {
 
-class STDiTTrainingClip final : public TrainableDenoiser::Clip {
- public:
+struct STDiTTrainingClip final : TrainableDenoiser::Clip {
   STDiTTrainingClip(const STDiT& model, const DenoiseTask& task)
-      : model_(model),
-        placement_(model, task.group, SpaceTime::of(task.layout, model.config().heads),
-                   stdit_clip(task), 1, 1) {}
+      : placement(model, task.group, SpaceTime::of(task.layout, model.config().heads),
+                  stdit_clip(task), 1, 1) {}
+  const TokenColumns& columns() const override { return placement.frame_columns(); }
 
-  const TokenColumns& columns() const override { return placement_.frame_columns(); }
-
-  Tensor predict_together(const TrainingSample& sample) const override {
-    const Tape::Rows rows(placement_.frame_columns());
-    const std::int64_t tokens = sample.text.shape(0);
-    const Tensor caption =
-        sample.drops_caption ? model_.null_caption(tokens) : sample.text.on(model_.device());
-    const STDiTContext context =
-        model_.encode_captions(caption.reshape({tokens, 1, model_.config().text_channels}));
-    return model_.predict(placement_, sample.latents.on(model_.device()), context,
-                          model_.embed(sample.timestep));
-  }
-
- private:
-  const STDiT& model_;
-  STDiTPlacement placement_;
+  STDiTPlacement placement;
 };
 
 }  // namespace
@@ -510,6 +486,20 @@ class STDiTTrainingClip final : public TrainableDenoiser::Clip {
 std::unique_ptr<const TrainableDenoiser::Clip> STDiT::prepare_training(
     const DenoiseTask& task) const {
   return std::make_unique<STDiTTrainingClip>(*this, task);
+}
+
+Tensor STDiT::predict_together(const Clip& clip, const TrainingSample& sample) const {
+  const auto& placement = dynamic_cast<const STDiTTrainingClip&>(clip).placement;
+  const Tape::Rows rows(placement.frame_columns());
+  const std::int64_t tokens = sample.text.shape(0);
+  const Tensor caption =
+      sample.drops_caption ? null_caption_.rows(0, tokens) : sample.text.on(device_);
+  const STDiTContext context = encode_captions(caption.reshape({tokens, 1, config_.text_channels}));
+  const Tensor latents = sample.latents.on(device_);
+  Tensor no_residual;
+  const Tensor all = features(placement, {&latents, 1}, {&context, 1}, embed(sample.timestep),
+                              Blocks::compute, no_residual);
+  return latents_of(all, 0, latents.shape());
 }
 
 TrainableDenoiser::Example STDiT::example(Device host) const {

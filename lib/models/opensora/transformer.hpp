@@ -56,10 +56,6 @@ class STDiT final : public TrainableDenoiser {
   /// max_text_tokens tokens, on the host or on device(). The unconditional branch uses equally many
   /// rows of the learned null caption: the reference applies the prompt's mask to both branches.
   STDiTContext encode_context(const Tensor& text) const;
-  /// Likewise of captions [token, branch, text channel] of any branches. Gradients: of parameters.
-  STDiTContext encode_captions(const Tensor& captions) const;
-  /// The first rows of the null caption.
-  Tensor null_caption(std::int64_t tokens) const { return null_caption_.rows(0, tokens); }
 
   /// The predictions for a clip, one per branch: float32 [frame, out channel, row, column].
   using Predictions = std::array<Tensor, branches>;
@@ -69,6 +65,7 @@ class STDiT final : public TrainableDenoiser {
   std::unique_ptr<Prepared> prepare(const DenoiseTask& task,
                                     std::span<const Conditioning> conditioning) const override;
   std::unique_ptr<const Clip> prepare_training(const DenoiseTask& task) const override;
+  Tensor predict_together(const Clip& clip, const TrainingSample& sample) const override;
   Example example(Device host) const override;
 
   /// latents: this rank's box of each of the placement's clips, float32 [frame, channel, row,
@@ -88,10 +85,6 @@ class STDiT final : public TrainableDenoiser {
                                       double timestep) const {
     return (*this)(placement, latents, contexts, embed(timestep));
   }
-
-  /// The prediction for a single clip of a single branch.
-  Tensor predict(const STDiTPlacement& placement, const Tensor& latents,
-                 const STDiTContext& context, const Tensor& sinusoid) const;
 
   /// As Denoiser::Prepared::change_together. Collective over the placement's group.
   double change(const STDiTPlacement& placement, const StepInput& now,
@@ -123,6 +116,8 @@ class STDiT final : public TrainableDenoiser {
   Block make_block(LayerMaker& make, const std::string& name) const;
   Attention make_attention(LayerMaker& make, const std::string& name) const;
   void make_text_and_mlp(LayerMaker& make, const std::string& name, Block& block) const;
+  // captions: [token, branch, text channel].
+  STDiTContext encode_captions(const Tensor& captions) const;
   Tensor time_embedding(const STDiTPlacement& placement, const Tensor& sinusoid) const;
   Tensor block_time(const Tensor& time) const;
   Tensor block_table(const Block& block, const Tensor& time) const;
