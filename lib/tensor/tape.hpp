@@ -38,8 +38,8 @@ class TokenRows {
   virtual std::int64_t first_rows() const = 0;
 };
 
-/// A value on a tape, without its memory. Converted from a tensor. Reshaped views are the same value,
-/// so that its gradient may come in any of these shapes.
+/// A value on a tape, without its memory. Converted from a tensor. Reshaped views are the same
+/// value, so that its gradient may come in any of these shapes.
 struct TapeValue {
   std::int64_t number = 0;  ///< 0: needs no gradient; negative: a parameter
   Shape shape;

@@ -1,5 +1,6 @@
-// LoRAs of Open-Sora's transformers: loss and gradients are those of all parameters, whose gradients
-// are compared with Open-Sora's own code, at the merged weights; and the same bits on every layout.
+// LoRAs of Open-Sora's transformers: loss and gradients are those of all parameters, whose
+// gradients are compared with Open-Sora's own code, at the merged weights; and the same bits on
+// every layout.
 #include "models/common/random_weights.hpp"
 #include "support/ranks.hpp"
 #include "train/opensora_case.hpp"
