@@ -380,7 +380,7 @@ class RefusalTest(Training):
                 (64, ("data.path: found ", "expected a folder or a file"),
                  {"data__path": self.clips / "000.mkv"}),
                 (64, ("lora.targets: no layer of the model ends with any of them", "attn.qkv"),
-                 {"model__path": OPEN_SORA / "v1_0"}),
+                 {"model__path": OPEN_SORA / "v1_0", "data__frames": 9}),
                 (64, ("data.frames: ", "9 x 240 x 426", "17 or more"),
                  {"model__path": OPEN_SORA / "v1_2", "train__method": "full", "data__frames": 9}),
                 (64, ("train.image-dropout: found 0.1, expected it only for a model that makes"),
