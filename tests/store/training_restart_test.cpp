@@ -150,7 +150,8 @@ TEST_F(TrainingRestart, RefusesOtherFiles) {
       hdf5::write_attribute(file, "restart_version", training_restart_version + 1);
     });
   });
-  expect_refusal(arrays, "found restart_version 2, expected 1");
+  expect_refusal(arrays, fmt::format("found restart_version {}, expected {}",
+                                     training_restart_version + 1, training_restart_version));
 }
 
 // A changed byte anywhere leaves the content as it was, or makes the file unusable.
