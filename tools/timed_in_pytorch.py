@@ -139,6 +139,34 @@ def cogvideox(request, config, context):
     return step, compile_step, load_decode
 
 
+def wan(request, config, context):
+    """The same for Wan. As in its pipeline, guidance is a second call."""
+    from diffusers import WanTransformer3DModel
+    transformer = loaded(WanTransformer3DModel, f"{request['model']}/transformer", request)
+    frames = (request["frames"] - 1) // 4 + 1
+    rows, columns = request["height"] // 8, request["width"] // 8
+    latents = torch.randn(1, config["in_channels"], frames, rows, columns, dtype=context.dtype,
+                          device=request["device"])
+    timestep = torch.tensor([500], device=request["device"])
+
+    def step():
+        text, without = (transformer(hidden_states=latents, timestep=timestep,
+                                     encoder_hidden_states=branch[None])[0].float()
+                         for branch in context)
+        return without + 6 * (text - without)
+
+    def compile_step():
+        for block in transformer.blocks:
+            block.compile(mode=request["compile_mode"])
+
+    def load_decode():
+        from diffusers import AutoencoderKLWan
+        vae = loaded(AutoencoderKLWan, f"{request['model']}/vae", request)
+        return lambda: vae.decode(latents)
+
+    return step, compile_step, load_decode
+
+
 def open_sora(request, config, context):
     """The same for Open-Sora. Position tables are not loaded: their values do not affect times."""
     from safetensors.torch import load_file
@@ -250,8 +278,10 @@ def time_attention(clock, request, config):
 def time_text(clock, request, tokens):
     """Times the text encoder. Returns the context of a step, or None."""
     try:
-        from transformers import T5EncoderModel
-        text = loaded(T5EncoderModel, f"{request['model']}/text_encoder", request)
+        import transformers
+        folder = pathlib.Path(request["model"], "text_encoder")
+        kind = json.loads((folder / "config.json").read_text())["architectures"][0]
+        text = loaded(getattr(transformers, kind), folder, request)
         ids = torch.arange(tokens, device=request["device"])[None] % 1000
         clock.stage(names.encode, lambda: text(ids), request["warm_calls"], 5)
         return text(ids)[0].to(getattr(torch, request["dtype"])).repeat(2, 1, 1)
@@ -276,18 +306,19 @@ def main(request):
     device = request["device"]
     clock = Clock(device)
     config = json.loads(pathlib.Path(request["model"], "transformer/config.json").read_text())
-    of_open_sora = config["_class_name"] == "STDiT"
+    model, tokens, channels = {
+        "STDiT": (open_sora, "model_max_length", "caption_channels"),
+        "WanTransformer3DModel": (wan, None, "text_dim"),
+    }.get(config["_class_name"], (cogvideox, "max_text_seq_length", "text_embed_dim"))
     with torch.no_grad():
         context = None
-        tokens = config["model_max_length" if of_open_sora else "max_text_seq_length"]
+        tokens = config[tokens] if tokens else 512  # as Wan's pipeline
         if request["encode"]:
             context = time_text(clock, request, tokens)
         if context is None:  # its values do not affect times
-            channels = config["caption_channels" if of_open_sora else "text_embed_dim"]
-            context = torch.randn(2, tokens, channels, device=device).to(
+            context = torch.randn(2, tokens, config[channels], device=device).to(
                 getattr(torch, request["dtype"]))
-        step, compile_step, load_decode = (open_sora if of_open_sora else cogvideox)(
-            request, config, context)
+        step, compile_step, load_decode = model(request, config, context)
         report(versions=versions(device))
         kind = time_steps(clock, request, step, compile_step)
         if request["decode"]:
@@ -297,7 +328,7 @@ def main(request):
                 report(note=f"no decode: {in_a_line(error)}")
             else:
                 clock.stage(names.decode, decode, request["warm_calls"], request["decodes"])
-        if not of_open_sora:
+        if model is cogvideox:
             time_attention(clock, request, config)
         if clock.cuda:  # last: the profiler may slow down what comes after it
             name_kernels(step, kind)
