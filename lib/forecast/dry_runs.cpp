@@ -589,7 +589,6 @@ TextWorkload DryRuns::text_workload(std::int64_t tokens) {
   TextWorkload workload;
   workload.layers = family_.text_encoder().num_layers;
   workload.layer_bytes = two.weights - one.weights;
-  workload.embedding_bytes = run_text({0, 0, true, false}, Residence::replicated).memory.weights;
   workload.streamed_layer.bytes =
       workload.layer_bytes - (two_on_host.weights - one_on_host.weights);
   workload.streamed_layer.host_window =

@@ -163,22 +163,6 @@ Tensor join_batches(std::span<const Tensor> parts) {
   return out;
 }
 
-Tensor take_rows(const Tensor& table, std::span<const std::int32_t> ids) {
-  const std::int64_t n = table.shape(1);
-  Tensor out = Tensor::empty({static_cast<std::int64_t>(ids.size()), n}, table.dtype());
-  const auto bytes = static_cast<std::size_t>(n * size_of(table.dtype()));
-  for (std::size_t i = 0; i < ids.size(); ++i) {
-    require(ids[i] >= 0 && ids[i] < table.shape(0), Status::data,
-            "found token id {}, expected less than the {} rows of the embedding", ids[i],
-            table.shape(0));
-    std::memcpy(
-        static_cast<std::byte*>(out.raw()) + i * bytes,
-        static_cast<const std::byte*>(table.raw()) + static_cast<std::size_t>(ids[i]) * bytes,
-        bytes);
-  }
-  return out;
-}
-
 // f(token, feature, offset in the latents) for all elements: PatchOrder without its divisions.
 template <class F>
 void for_each_patch_element(const Shape& latents, const Patch& patch, F&& f) {
@@ -372,16 +356,6 @@ Tensor join_batches(std::span<const Tensor> parts) {
       [&] { return cpu::join_batches(parts); },
       [&] {
         return Tensor::empty(joined_shape(parts), parts.front().dtype(), parts.front().device());
-      });
-}
-
-Tensor take_rows(const Tensor& table, std::span<const std::int32_t> ids) {
-  note_moved(2 * std::ssize(ids) * table.shape(1) * size_of(table.dtype()));
-  return dispatch(
-      table.device(), [&] { return gpu::take_rows(table, ids); },
-      [&] { return cpu::take_rows(table, ids); },
-      [&] {
-        return Tensor::empty({std::ssize(ids), table.shape(1)}, table.dtype(), table.device());
       });
 }
 

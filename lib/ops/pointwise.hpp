@@ -34,10 +34,6 @@ void repeat_for_batch(const Tensor& x, Tensor& out);
 /// Concatenates tensors [token, batch, channel] along the batch axis, in the order of `parts`.
 Tensor join_batches(std::span<const Tensor> parts);
 
-/// Embedding look-up: rows `ids` of `table` [id, channel] → [id count, channel]. Throws
-/// Error(data) for an id that is out of range.
-Tensor take_rows(const Tensor& table, std::span<const std::int32_t> ids);
-
 /// Tokens of a latent box. latents: float32 [frame, channel, row, column], extents divisible by the
 /// patch → [token, channel·patch_frames·patch·patch] of `dtype`, tokens frame-major, then row, then
 /// column; features in the order channel, frame, row, column. (CogVideoX patch embedding)

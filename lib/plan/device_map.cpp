@@ -19,35 +19,31 @@ void check_rank(std::int64_t rank, int ranks) {
           ranks - 1);
 }
 
-// Fills ranks one after the other with at most limits[rank] bytes each, the embedding on rank
-// `first`. → the number of layers on each rank; empty if not all layers fit.
+// Fills ranks one after the other with at most limits[rank] bytes each. → the number of layers on
+// each rank; empty if not all layers fit.
 std::vector<std::int64_t> fill(std::int64_t layers, std::int64_t layer_bytes,
-                               std::int64_t embedding_bytes, std::size_t first,
                                const std::vector<std::int64_t>& limits) {
   std::vector<std::int64_t> taken;
-  for (std::size_t r = 0; r < limits.size(); ++r) {
-    const std::int64_t room = limits[r] - (r == first ? embedding_bytes : 0);
-    if (room < 0 && r == first) return {};
-    taken.push_back(r < first ? 0 : std::clamp<std::int64_t>(room / layer_bytes, 0, layers));
+  for (const std::int64_t room : limits) {
+    taken.push_back(std::clamp<std::int64_t>(room / layer_bytes, 0, layers));
     layers -= taken.back();
   }
   return layers == 0 ? taken : std::vector<std::int64_t>{};
 }
 
 // fill() with limits = part × available for the smallest part that suffices, found by bisection.
-// available: bytes available on each rank.
+// available: bytes available on each rank, not all 0.
 std::vector<std::int64_t> fill_balanced(std::int64_t layers, std::int64_t layer_bytes,
-                                        std::int64_t embedding_bytes, std::size_t first,
                                         const std::vector<std::int64_t>& available) {
   const auto filled = [&](double part) {
     std::vector<std::int64_t> limits;
     for (const std::int64_t room : available) {
       limits.push_back(to_integer(part * static_cast<double>(room)));
     }
-    return fill(layers, layer_bytes, embedding_bytes, first, limits);
+    return fill(layers, layer_bytes, limits);
   };
-  const double whole = static_cast<double>(embedding_bytes + layers * layer_bytes + 1);
-  double low = 0, high = whole / static_cast<double>(std::max<std::int64_t>(1, available[first]));
+  const double whole = static_cast<double>(layers * layer_bytes + 1);
+  double low = 0, high = whole / static_cast<double>(*std::ranges::max_element(available));
   for (int i = 0; i < 100; ++i) {
     const double middle = (low + high) / 2;
     (filled(middle).empty() ? low : high) = middle;
@@ -76,26 +72,20 @@ std::vector<DeviceMap::Stage> DeviceMap::stages() const {
   return stages;
 }
 
-DeviceMap balanced_device_map(std::int64_t layers, std::int64_t layer_bytes,
-                              std::int64_t embedding_bytes, int ranks,
+DeviceMap balanced_device_map(std::int64_t layers, std::int64_t layer_bytes, int ranks,
                               const std::vector<std::int64_t>& available) {
-  std::vector<std::int64_t> share(static_cast<std::size_t>(ranks),
-                                  embedding_bytes + layers * layer_bytes);
-  std::size_t first = 0;
-  for (std::size_t r = 0; r < available.size(); ++r) {
-    if (available[r] < std::max<std::int64_t>(1, embedding_bytes)) continue;
+  std::vector<std::int64_t> share(static_cast<std::size_t>(ranks), layers * layer_bytes);
+  if (std::ranges::any_of(available, [](std::int64_t room) { return room > 0; })) {
     share = available;
     for (std::int64_t& room : share) room = std::max<std::int64_t>(0, room);
-    first = r;
-    break;
   }
-  const auto taken = fill_balanced(layers, layer_bytes, embedding_bytes, first, share);
+  const auto taken = fill_balanced(layers, layer_bytes, share);
   DeviceMap map;
   for (int r = 0; r < ranks; ++r) {
     map.layer_rank.insert(map.layer_rank.end(),
                           static_cast<std::size_t>(taken[static_cast<std::size_t>(r)]), r);
   }
-  map.embedding_rank = static_cast<int>(first);
+  map.embedding_rank = map.layer_rank.front();
   map.final_norm_rank = map.layer_rank.back();
   return map;
 }

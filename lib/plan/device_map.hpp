@@ -31,11 +31,10 @@ struct DeviceMap {
 };
 
 /// Consecutive layers for each rank such that the maximum of bytes per rank is minimal; the
-/// embedding is on the first rank. available: bytes available on each rank, or empty. If given, the
-/// maximum of bytes / available is minimal, ranks with nothing available get no layers, and the
-/// embedding is on the first rank that can hold it; if no rank can, `available` is ignored.
-DeviceMap balanced_device_map(std::int64_t layers, std::int64_t layer_bytes,
-                              std::int64_t embedding_bytes, int ranks,
+/// embedding, of which only rows are read, is where the first layer is. available: bytes available
+/// on each rank, or empty. If given, the maximum of bytes / available is minimal, and ranks with
+/// nothing available get no layers; if all have nothing, `available` is ignored.
+DeviceMap balanced_device_map(std::int64_t layers, std::int64_t layer_bytes, int ranks,
                               const std::vector<std::int64_t>& available = {});
 
 /// Parses "0-11:0,12-17:1,18-23:1@host": layers and the rank that computes them; with "@host" their

@@ -137,7 +137,6 @@ void fit_text_by_host(DeviceMap& map, const TextWorkload& text,
   for (const int rank : map.layer_rank) ++layers[index(rank)];
   for (std::size_t r = 0; r < rooms.size(); ++r) {
     std::int64_t room = rooms[r];
-    if (r == index(map.embedding_rank)) room -= text.embedding_bytes;
     kept[r] = layers[r];
     if (room >= layers[r] * text.layer_bytes) continue;
     const std::int64_t streamed = text.streamed_layer.bytes,
@@ -160,7 +159,7 @@ DeviceMap assign_text(const Plan& plan, const Workload& workload, const PlanMach
   } else if (asked != "auto") {
     map = parse_device_map(asked, text.layers, ranks);
   } else {
-    map = balanced_device_map(text.layers, text.layer_bytes, text.embedding_bytes, ranks, rooms);
+    map = balanced_device_map(text.layers, text.layer_bytes, ranks, rooms);
   }
   const WeightsChoice choice = request.text_weights.value_or(request.weights);
   if (choice == WeightsChoice::host) {

@@ -49,7 +49,6 @@ struct StreamedWeights {
 struct TextWorkload {
   std::int64_t layers = 0;
   std::int64_t layer_bytes = 1;
-  std::int64_t embedding_bytes = 0;
   StreamedWeights streamed_layer;  ///< of each layer
 };
 

@@ -332,13 +332,5 @@ TEST(FiniteCheck, FindsOneValueAnywhere) {
   }
 }
 
-TEST(TakeRows, RefusesIdsOutsideTheTable) {
-  const Tensor table = random_tensor({4, 3}, 1);
-  const std::vector<std::int32_t> good{3, 0}, bad{4}, negative{-1};
-  EXPECT_EQ(take_rows(table, good).data<float>()[0], table.data<float>()[9]);
-  EXPECT_THROW(take_rows(table, bad), Error);
-  EXPECT_THROW(take_rows(table, negative), Error);
-}
-
 }  // namespace
 }  // namespace reelmesh::ops

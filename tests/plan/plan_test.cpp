@@ -144,20 +144,17 @@ TEST(GroupSize, IsAMultipleOfWhatIsGiven) {
 TEST(DeviceMap, BalancesBytesForAnyRankCount) {
   const TextWorkload& t5 = t5_xxl;
   for (int ranks = 1; ranks <= 64; ++ranks) {
-    const DeviceMap map = balanced_device_map(t5.layers, t5.layer_bytes, t5.embedding_bytes, ranks);
+    const DeviceMap map = balanced_device_map(t5.layers, t5.layer_bytes, ranks);
     ASSERT_EQ(map.layer_rank.size(), 24U);
     EXPECT_TRUE(std::is_sorted(map.layer_rank.begin(), map.layer_rank.end()));
     EXPECT_LT(map.layer_rank.back(), ranks);
     std::vector<std::int64_t> bytes(std::size_t(ranks), 0);
-    bytes[0] = t5.embedding_bytes;
     for (const int rank : map.layer_rank) bytes[std::size_t(rank)] += t5.layer_bytes;
     // At most one layer more than an even share.
-    const std::int64_t all = t5.embedding_bytes + 24 * t5.layer_bytes;
+    const std::int64_t all = 24 * t5.layer_bytes;
     EXPECT_LE(*std::max_element(bytes.begin(), bytes.end()), all / ranks + t5.layer_bytes);
   }
-  EXPECT_EQ(to_string(balanced_device_map(24, 100, 70, 4)), "0-5:0,6-11:1,12-17:2,18-23:3");
-  // An embedding as large as three layers moves layers to the second rank.
-  EXPECT_EQ(to_string(balanced_device_map(9, 100, 300, 2)), "0-2:0,3-8:1");
+  EXPECT_EQ(to_string(balanced_device_map(24, 100, 4)), "0-5:0,6-11:1,12-17:2,18-23:3");
 }
 
 TEST(DeviceMap, ReadsRanges) {
@@ -237,21 +234,21 @@ TEST(DeviceMap, TextAndJsonAreReadAsWritten) {
 }
 
 TEST(DeviceMap, RanksWithoutRoomGetNoLayers) {
-  DeviceMap map = balanced_device_map(10, 100, 70, 3, {-5, 700, 500});
+  DeviceMap map = balanced_device_map(10, 100, 3, {-5, 700, 500});
   EXPECT_EQ(map.embedding_rank, 1);
   EXPECT_EQ(to_string(map), "0-5:1,6-9:2");
-  map = balanced_device_map(10, 100, 70, 3, {400, 0, 800});
+  map = balanced_device_map(10, 100, 3, {400, 0, 800});
   EXPECT_EQ(map.embedding_rank, 0);
   EXPECT_EQ(to_string(map), "0-2:0,3-9:2");
   // No rank has room: balanced as without limits; the job is refused later, with the numbers.
-  EXPECT_EQ(to_string(balanced_device_map(4, 100, 70, 2, {10, 20})), "0-1:0,2-3:1");
+  EXPECT_EQ(to_string(balanced_device_map(4, 100, 2, {-10, 0})), "0-1:0,2-3:1");
 }
 
 TEST(DeviceMap, EqualRoomsChangeNothing) {
   for (int ranks = 1; ranks <= 40; ++ranks) {
     const std::vector<std::int64_t> rooms(std::size_t(ranks), std::int64_t{1} << 30);
-    EXPECT_EQ(to_string(balanced_device_map(24, 385'892'352, 263'192'576, ranks)),
-              to_string(balanced_device_map(24, 385'892'352, 263'192'576, ranks, rooms)))
+    EXPECT_EQ(to_string(balanced_device_map(24, 385'892'352, ranks)),
+              to_string(balanced_device_map(24, 385'892'352, ranks, rooms)))
         << ranks;
   }
 }

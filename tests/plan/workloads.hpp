@@ -98,15 +98,13 @@ inline ClipWorkload clip_workload(DenoiseWorkload denoise) {
 
 /// T5-XXL in bfloat16.
 inline constexpr TextWorkload t5_xxl{
-    .layers = 24, .layer_bytes = 385'892'352, .embedding_bytes = 263'192'576, .streamed_layer = {}};
+    .layers = 24, .layer_bytes = 385'892'352, .streamed_layer = {}};
 
 /// Of clips of this size.
 inline Workload one_size_workload(const DenoiseWorkload& denoise) {
   Workload workload{.costs = denoise.costs, .text = t5_xxl, .sizes = {clip_workload(denoise)}};
   toy_costs(workload).of_text = [](const DeviceMap::Stage& part) {
-    return StageMemory{(part.last - part.first) * t5_xxl.layer_bytes +
-                           (part.embedding ? t5_xxl.embedding_bytes : 0),
-                       100 << 20, 0};
+    return StageMemory{(part.last - part.first) * t5_xxl.layer_bytes, 100 << 20, 0};
   };
   return workload;
 }

@@ -384,14 +384,6 @@ inline Results spatial_norm_silu(Part& part) {
 
 // Elementwise ops and copies.
 
-inline Results take_rows(Part& part) {
-  std::vector<std::int32_t> ids;
-  for (std::int64_t i = part.first; i < part.first + part.count; ++i) {
-    ids.push_back(static_cast<std::int32_t>(i * 7 % 11));
-  }
-  return {{ops::take_rows(part.whole({11, 37}), ids)}};
-}
-
 inline Results patchify(Part& part) {
   const Tensor latents = part.cut({2, 3, 2 * part.all, 10}, 2, DType::float32);
   return {{ops::patchify(latents, {1, 2, 2}, part.dtype()).reshape({2, part.count, 5, 12}), 1}};

@@ -160,7 +160,6 @@ inline std::vector<OpCut> op_table(bool real_sizes) {
          const std::vector<Tensor> items{part.cut({part.all, 2, n}), part.cut({part.all, 1, n})};
          return {{ops::join_batches(items)}};
        })},
-      {"take_rows", "ids", 129, take_rows},
       {"patchify", "rows", 35, patchify},
       {"unpatchify", "rows", 35, unpatchify},
       {"channels_to_frames", "frames", 5,

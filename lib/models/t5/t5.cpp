@@ -9,6 +9,11 @@
 #include "ops/pointwise.hpp"
 
 namespace reelmesh {
+namespace {
+
+constexpr const char* embedding_tensor = "shared.weight";
+
+}  // namespace
 
 DType t5_stream(DType dtype) { return dtype == DType::float16 ? DType::float32 : dtype; }
 
@@ -27,7 +32,8 @@ T5Layers::T5Layers(const Checkpoint& weights, const T5Config& c, const T5Part& p
     return stream.add(layer.weight, layer.bias);
   };
   if (part.embedding) {
-    embedding_ = weights.load("shared.weight", {c.vocab_size, c.d_model}, dtype);
+    embedding_ = weights;
+    embedding_->ask(embedding_tensor, {c.vocab_size, c.d_model});
   }
   for (std::int64_t i = part.first; i < part.last; ++i) {
     const std::string attention = t5_layer_name(i, "0.SelfAttention.");
@@ -55,10 +61,19 @@ T5Layers::T5Layers(const Checkpoint& weights, const T5Config& c, const T5Part& p
 }
 
 Tensor T5Layers::embed(std::span<const std::int32_t> ids) const {
-  expect(part_.embedding, "this part of T5 has no embedding");
-  return ops::take_rows(embedding_, ids)
-      .reshape({static_cast<std::int64_t>(ids.size()), 1, config_.d_model})
-      .to(t5_stream(dtype_));
+  expect(embedding_.has_value(), "this part of T5 has no embedding");
+  const Shape table{config_.vocab_size, config_.d_model};
+  Tensor rows =
+      Tensor::empty({std::ssize(ids), 1, config_.d_model}, dtype_, embedding_->device().host());
+  for (std::int64_t i = 0; i < std::ssize(ids) && !rows.device().only_shapes; ++i) {
+    const std::int32_t id = ids[static_cast<std::size_t>(i)];
+    require(id >= 0 && id < config_.vocab_size, Status::data,
+            "found token id {}, expected less than the {} rows of the embedding", id,
+            config_.vocab_size);
+    embedding_->read_rows(embedding_tensor, table, id, 1, dtype_, rows.rows(i, 1).raw(),
+                          config_.d_model);
+  }
+  return rows.on(embedding_->device()).to(t5_stream(dtype_));
 }
 
 // RMS norm of x as dtype_.

@@ -29,7 +29,6 @@ Tensor scaled(const Tensor& x, float factor);
 void add_table(Tensor& x, const Tensor& table);
 void repeat_for_batch(const Tensor& x, Tensor& out);
 Tensor join_batches(std::span<const Tensor> parts);
-Tensor take_rows(const Tensor& table, std::span<const std::int32_t> ids);
 Tensor patchify(const Tensor& latents, const Patch& patch, DType dtype);
 Tensor unpatchify(const Tensor& tokens, std::int64_t batch_item, const Patch& patch,
                   const Shape& extents);

@@ -57,19 +57,6 @@ struct Repeat {
 };
 
 template <class T>
-struct Take {
-  const T* table;
-  const std::int32_t* ids;
-  T* out;
-  std::uint32_t n;
-  template <int W>
-  __device__ void run(std::int64_t at) const {
-    const RowColumn element(at, n);
-    copy<W>(table + ids[element.row] * std::int64_t{n} + element.column, out + at);
-  }
-};
-
-template <class T>
 struct Patchify {
   ops::PatchOrder order;
   const float* latents;
@@ -198,27 +185,6 @@ Tensor join_batches(std::span<const Tensor> parts) {
                  out);
     before += width;
   }
-  return out;
-}
-
-Tensor take_rows(const Tensor& table, std::span<const std::int32_t> ids) {
-  const std::int64_t n = table.shape(1), count = static_cast<std::int64_t>(ids.size());
-  for (const std::int32_t id : ids) {
-    require(id >= 0 && id < table.shape(0), Status::data,
-            "found token id {}, expected less than the {} rows of the embedding", id,
-            table.shape(0));
-  }
-  const Device device = table.device();
-  Tensor out = Tensor::empty({count, n}, table.dtype(), device);
-  const Tensor ids_on_device = Tensor::of<std::int32_t>(ids, {count}).on(device);
-  visit_size(table.dtype(), [&](auto type) {
-    using T = decltype(type);
-    const auto* from = static_cast<const T*>(table.address_on(device));
-    auto* into = static_cast<T*>(out.address_on(device));
-    for_packs<T>(
-        "take_rows", device, out.numel(), n, {from, into},
-        Take<T>{from, address<std::int32_t>(ids_on_device, device), into, narrow_index(n)});
-  });
   return out;
 }
 

@@ -70,7 +70,7 @@ TEST_P(Pointwise, AddTableTakesBothTypes) {
   }
 }
 
-TEST_P(Pointwise, RepeatForBatchAndTakeRows) {
+TEST_P(Pointwise, RepeatForBatch) {
   for (const std::int64_t n : widths()) {
     const Tensor x = random({6, n}, 1);
     Tensor out = Tensor::zeros({6, 3, n}, GetParam());
@@ -78,8 +78,6 @@ TEST_P(Pointwise, RepeatForBatchAndTakeRows) {
     gpu::repeat_for_batch(there(x), z);
     ops::repeat_for_batch(x, out);
     EXPECT_TRUE(same_bits(back(z), out)) << n;
-    const std::vector<std::int32_t> ids{5, 0, 0, 3};
-    EXPECT_TRUE(same_bits(back(gpu::take_rows(there(x), ids)), ops::take_rows(x, ids))) << n;
   }
 }
 
@@ -102,11 +100,6 @@ TEST_P(Pointwise, JoinBatches) {
     for (const Tensor& part : parts) theirs.push_back(there(part));
     EXPECT_TRUE(same_bits(back(gpu::join_batches(theirs)), ops::join_batches(parts))) << n;
   }
-}
-
-TEST_P(Pointwise, TakeRowsRefusesUnknownIds) {
-  const std::vector<std::int32_t> ids{6};
-  EXPECT_THROW(gpu::take_rows(there(random({6, 8}, 1)), ids), Error);
 }
 
 TEST_P(Pointwise, PatchifyAndBack) {
