@@ -216,6 +216,18 @@ Clip Family::clip(const Job& job, int index, const Tokenizer& tokenizer,
   return clip;
 }
 
+std::vector<double> Family::distances_of(const Clip& clip) const {
+  if (distances_depend_on_values()) return {};
+  require(paths().has_weights(ModelPart::transformer), Status::unavailable,
+          "sample.cache: found {} for clip {}, expected none or every:N without the weights of {}: "
+          "which steps teacache leaves out depends on their values",
+          clip.cache().value().text(), clip.index(), paths().transformer.string());
+  const Sampler& sampler = *clip.sampling.sampler;
+  std::vector<double> timesteps;
+  for (int i = 0; i < sampler.calls(); ++i) timesteps.push_back(sampler.timestep(i));
+  return distances_.get(timesteps, [&] { return step_distances(timesteps); });
+}
+
 void Family::set_computed_steps(Clip& clip, const ClipRequest& request) const {
   const StepCache& cache = clip.cache().value();
   std::optional<CacheCoefficients>& coefficients = clip.record.settings.cache_coefficients;
@@ -223,7 +235,7 @@ void Family::set_computed_steps(Clip& clip, const ClipRequest& request) const {
       request.settings.cache ? request.where + ": cache" : std::string("sample.cache");
   std::vector<double> distances;
   if (cache.rule == StepCache::Rule::teacache) {
-    distances = step_distances(clip);
+    distances = distances_of(clip);
     require(!distances.empty() || distances_depend_on_values(), Status::usage,
             "{}: found {} for clip {}, expected none or every:N: teacache has no rule for {}",
             where, cache.text(), clip.index(), paths().root.string());

@@ -3,6 +3,7 @@
 // the model's parts. Everything else is shared by all families.
 #include <map>
 #include <memory>
+#include <span>
 
 #include "comm/group.hpp"
 #include "job/clip.hpp"
@@ -128,9 +129,11 @@ class Family {
   virtual bool takes_flow_shift() const { return false; }
   /// Of teacache, if they are known for this checkpoint.
   virtual std::optional<CacheCoefficients> cache_coefficients() const { return std::nullopt; }
-  /// For teacache the distances that computed_steps() takes, of a clip whose sampling is set; empty
-  /// unless they are known before the clip is denoised.
-  virtual std::vector<double> step_distances(const Clip& /*clip*/) const { return {}; }
+  /// For teacache the distances that computed_steps() takes, one per timestep; empty unless they are
+  /// known before a clip is denoised. Reads weights of the transformer.
+  virtual std::vector<double> step_distances(std::span<const double> /*timesteps*/) const {
+    return {};
+  }
   /// Whether Denoiser::Prepared::change_together() gives these distances.
   virtual bool distances_depend_on_values() const { return false; }
   /// Sets texts, shapes and sampling of a clip whose format.size, record and input.file and .frames
@@ -141,8 +144,13 @@ class Family {
  private:
   /// Sets which steps of a clip with a cache are computed. Error(usage) if that is not defined.
   void set_computed_steps(Clip& clip, const ClipRequest& request) const;
+  /// step_distances() of the steps of a clip whose sampling is set. Error(unavailable) if the
+  /// transformer has no weights.
+  std::vector<double> distances_of(const Clip& clip) const;
   /// Error(usage) unless the model takes what the clip begins from.
   void check_input(const Clip& clip) const;
+
+  mutable Shared<std::vector<double>, std::vector<double>> distances_;  // by timesteps
 };
 
 /// Opens the model of a job and checks its weights, those of the encoder if it encodes videos;

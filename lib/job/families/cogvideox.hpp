@@ -38,7 +38,7 @@ class CogVideoX final : public Family {
   std::optional<CacheCoefficients> cache_coefficients() const override {
     return known_cache_coefficients(folder_.transformer);
   }
-  std::vector<double> step_distances(const Clip& clip) const override;
+  std::vector<double> step_distances(std::span<const double> timesteps) const override;
   void complete(Clip& clip, const Job& job, const ClipRequest& request,
                 const Tokenizer& tokenizer) const override;
 
@@ -47,8 +47,6 @@ class CogVideoX final : public Family {
     NoiseLevel first_noise;  // of clips that begin from a video
   };
   CogVideoXFolder folder_;
-  // By timesteps.
-  mutable Shared<std::vector<std::int64_t>, std::vector<double>> distances_;
   // By sampler, steps, skipped steps and type.
   mutable Shared<std::tuple<SamplerKind, int, int, DType>, Sampling> samplings_;
 };

@@ -74,18 +74,9 @@ void Wan::complete(Clip& clip, const Job& job, const ClipRequest& request,
                  clip.format.branches, c.channels()};
 }
 
-std::vector<double> Wan::step_distances(const Clip& clip) const {
-  require(folder_.paths.has_weights(ModelPart::transformer), Status::unavailable,
-          "sample.cache: found {} for clip {}, expected none or every:N without the weights of {}: "
-          "which steps teacache leaves out depends on their values",
-          clip.cache().value().text(), clip.index(), folder_.paths.transformer.string());
-  const Sampler& sampler = *clip.sampling.sampler;
-  std::vector<double> timesteps;
-  for (int i = 0; i < sampler.calls(); ++i) timesteps.push_back(sampler.timestep(i));
-  return distances_.get(timesteps, [&] {
-    return time_embedding_distances(folder_.paths.open(ModelPart::transformer), folder_.transformer,
-                                    timesteps);
-  });
+std::vector<double> Wan::step_distances(std::span<const double> timesteps) const {
+  return time_embedding_distances(folder_.paths.open(ModelPart::transformer), folder_.transformer,
+                                  timesteps);
 }
 
 ClipWorkload Wan::workload(const Clip& clip, std::int64_t text_tokens) const {

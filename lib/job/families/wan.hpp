@@ -34,12 +34,11 @@ class Wan final : public Family {
   std::optional<CacheCoefficients> cache_coefficients() const override {
     return known_cache_coefficients(folder_.transformer);
   }
-  std::vector<double> step_distances(const Clip& clip) const override;
+  std::vector<double> step_distances(std::span<const double> timesteps) const override;
   void complete(Clip& clip, const Job& job, const ClipRequest& request,
                 const Tokenizer& tokenizer) const override;
 
   WanFolder folder_;
-  mutable Shared<std::vector<double>, std::vector<double>> distances_;  // by timesteps
   // By option, settings and steps.
   mutable Shared<std::tuple<std::string_view, FlowSettings, int>, std::shared_ptr<const Sampler>>
       samplers_;

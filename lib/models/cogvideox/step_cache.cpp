@@ -29,7 +29,7 @@ std::optional<CacheCoefficients> known_cache_coefficients(const CogVideoXConfig&
 
 std::vector<double> time_embedding_distances(const Checkpoint& weights,
                                              const CogVideoXConfig& config,
-                                             std::span<const std::int64_t> timesteps) {
+                                             std::span<const double> timesteps) {
   const auto layers = [&](const std::string& name, std::int64_t in) {
     return EmbeddingLayers(weights, name, in, config.time_channels);
   };
@@ -40,9 +40,9 @@ std::vector<double> time_embedding_distances(const Checkpoint& weights,
         timestep_embedding(CogVideoXConfig::ofs_value, config.ofs_channels, config));
   }
   std::vector<std::vector<float>> embeddings;
-  for (const std::int64_t timestep : timesteps) {
-    std::vector<float>& now =
-        embeddings.emplace_back(of_time(timestep_embedding(timestep, config.channels(), config)));
+  for (const double timestep : timesteps) {
+    std::vector<float>& now = embeddings.emplace_back(of_time(
+        timestep_embedding(static_cast<std::int64_t>(timestep), config.channels(), config)));
     for (std::size_t i = 0; i < now.size(); ++i) now[i] += offset[i];
   }
   return relative_changes(embeddings);
