@@ -50,4 +50,19 @@ std::int64_t AttentionMesh::sent_elements(int rank) const {
   return element * (queries + in_row + to_rows + results);
 }
 
+std::vector<std::int64_t> attention_share(const Mesh& mesh, int rank, std::int64_t heads,
+                                          std::initializer_list<const Layout*> segments) {
+  const int column = rank % mesh.ulysses, first_of_row = rank - column;
+  std::vector<std::int64_t> share;
+  std::int64_t of_row = 0;
+  for (const Layout* segment : segments) {
+    share.push_back(segment->box(rank).numel());
+    for (int i = 0; i < mesh.ulysses; ++i) of_row += segment->box(first_of_row + i).numel();
+  }
+  share.push_back(of_row);
+  share.push_back(cut_offset(heads, mesh.ulysses, column + 1) -
+                  cut_offset(heads, mesh.ulysses, column));
+  return share;
+}
+
 }  // namespace reelmesh

@@ -1,5 +1,7 @@
 #pragma once
 // How the ranks of a group divide attention: values without communicator, like layouts.
+#include <initializer_list>
+
 #include "layout/layout.hpp"
 
 namespace reelmesh {
@@ -62,5 +64,11 @@ class AttentionMesh {
   std::int64_t all_tokens_ = 0;
   std::int64_t rows_with_tokens_ = 0;
 };
+
+/// What distinguishes a rank of one branch of the mesh from others in attention over these segments
+/// of tokens: its tokens of each segment, all tokens of its row, and its heads. Keys of all tokens
+/// are sent to all rows, so that nothing else counts. Takes time proportional to mesh.ulysses.
+std::vector<std::int64_t> attention_share(const Mesh& mesh, int rank, std::int64_t heads,
+                                          std::initializer_list<const Layout*> segments);
 
 }  // namespace reelmesh

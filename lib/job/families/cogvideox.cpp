@@ -129,18 +129,9 @@ ClipWorkload CogVideoX::workload(const Clip& clip, std::int64_t text_tokens) con
   return workload;
 }
 
-// Keys of all tokens are sent to every row, so that only what the rank and its row have counts.
 std::vector<std::int64_t> CogVideoX::share(const DenoiseLayout& layout, int rank) const {
-  const int own = layout.branch_rank(rank), ulysses = layout.mesh.ulysses;
-  const int first = own / ulysses * ulysses, column = own - first;
-  const auto tokens = [&](int r) {
-    return layout.tokens.box(r).numel() + layout.text.box(r).numel();
-  };
-  std::int64_t of_row = 0;
-  for (int r = first; r < first + ulysses; ++r) of_row += tokens(r);
-  const std::int64_t heads = folder_.transformer.heads;
-  return {layout.tokens.box(own).numel(), layout.text.box(own).numel(), of_row,
-          cut_offset(heads, ulysses, column + 1) - cut_offset(heads, ulysses, column)};
+  return attention_share(layout.mesh, layout.branch_rank(rank), folder_.transformer.heads,
+                         {&layout.tokens, &layout.text});
 }
 
 std::unique_ptr<const Denoiser> CogVideoX::denoiser(const Checkpoint& weights, DType dtype,

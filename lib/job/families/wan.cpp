@@ -98,15 +98,9 @@ ClipWorkload Wan::workload(const Clip& clip, std::int64_t text_tokens) const {
   return workload;
 }
 
-// All keys are sent to all ranks that attend, so that only what the rank has counts.
 std::vector<std::int64_t> Wan::share(const DenoiseLayout& layout, int rank) const {
-  const int own = layout.branch_rank(rank), ulysses = layout.mesh.ulysses;
-  const int first = own / ulysses * ulysses, column = own - first;
-  std::int64_t of_row = 0;
-  for (int r = first; r < first + ulysses; ++r) of_row += layout.tokens.box(r).numel();
-  const std::int64_t heads = folder_.transformer.heads;
-  return {layout.tokens.box(own).numel(), of_row,
-          cut_offset(heads, ulysses, column + 1) - cut_offset(heads, ulysses, column)};
+  return attention_share(layout.mesh, layout.branch_rank(rank), folder_.transformer.heads,
+                         {&layout.tokens});
 }
 
 std::unique_ptr<const Denoiser> Wan::denoiser(const Checkpoint& weights, DType dtype,
