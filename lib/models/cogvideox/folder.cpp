@@ -1,5 +1,7 @@
 #include "models/cogvideox/folder.hpp"
 
+#include "models/common/parts_match.hpp"
+
 namespace reelmesh {
 
 SchedulerConfig read_scheduler(const Config& config) {
@@ -30,16 +32,12 @@ CogVideoXFolder CogVideoXFolder::open(const ModelPaths& paths) {
   errors_begin_with(scheduler.file().string(), [&] { check(f.scheduler); });
   errors_begin_with(sampler.where, [&] { f.sampler = sampler_kind_of_class(sampler.name); });
 
-  const std::string root = paths.root.string();
-  require(f.text_encoder.d_model == f.transformer.text_channels, Status::data,
-          "{}: the text encoder has {} channels, expected {} as in the transformer", root,
-          f.text_encoder.d_model, f.transformer.text_channels);
-  require(f.vae.latent_channels == f.transformer.latent_channels(), Status::data,
-          "{}: the autoencoder has {} latent channels, expected {} as in the transformer", root,
-          f.vae.latent_channels, f.transformer.latent_channels());
-  require(f.vae.temporal_compression == f.transformer.temporal_compression, Status::data,
-          "{}: the autoencoder compresses frames {} times, expected {} as in the transformer", root,
-          f.vae.temporal_compression, f.transformer.temporal_compression);
+  require_as_in_transformer(paths, "the text encoder has {} channels", f.text_encoder.d_model,
+                            f.transformer.text_channels);
+  require_as_in_transformer(paths, "the autoencoder has {} latent channels", f.vae.latent_channels,
+                            f.transformer.latent_channels());
+  require_as_in_transformer(paths, "the autoencoder compresses frames {} times",
+                            f.vae.temporal_compression, f.transformer.temporal_compression);
   return f;
 }
 

@@ -1,5 +1,7 @@
 #include "models/opensora/folder.hpp"
 
+#include "models/common/parts_match.hpp"
+
 namespace reelmesh {
 namespace {
 
@@ -35,13 +37,10 @@ OpenSoraFolder OpenSoraFolder::open(const ModelPaths& paths) {
   const Config scheduler = Config::read(paths.scheduler / "scheduler_config.json");
   f.scheduler = read_open_sora_scheduler(scheduler, class_of_part(paths, "scheduler", scheduler));
 
-  const std::string root = paths.root.string();
-  require(f.text_encoder.d_model == f.transformer.text_channels, Status::data,
-          "{}: the text encoder has {} channels, expected {} as in the transformer", root,
-          f.text_encoder.d_model, f.transformer.text_channels);
-  require(f.vae.image.latent_channels == f.transformer.in_channels, Status::data,
-          "{}: the autoencoder has {} latent channels, expected {} as in the transformer", root,
-          f.vae.image.latent_channels, f.transformer.in_channels);
+  require_as_in_transformer(paths, "the text encoder has {} channels", f.text_encoder.d_model,
+                            f.transformer.text_channels);
+  require_as_in_transformer(paths, "the autoencoder has {} latent channels",
+                            f.vae.image.latent_channels, f.transformer.in_channels);
   return f;
 }
 

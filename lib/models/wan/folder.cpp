@@ -1,5 +1,7 @@
 #include "models/wan/folder.hpp"
 
+#include "models/common/parts_match.hpp"
+
 namespace reelmesh {
 namespace {
 
@@ -27,13 +29,10 @@ WanFolder WanFolder::open(const ModelPaths& paths) {
   f.text_encoder = T5Config::read(Config::read(paths.text_encoder / "config.json"));
   const Config scheduler = Config::read(paths.scheduler / "scheduler_config.json");
   f.scheduler = read_flow_scheduler(scheduler, class_of_part(paths, "scheduler", scheduler));
-  const std::string root = paths.root.string();
-  require(f.text_encoder.d_model == f.transformer.text_channels, Status::data,
-          "{}: the text encoder has {} channels, expected {} as in the transformer", root,
-          f.text_encoder.d_model, f.transformer.text_channels);
-  require(f.vae.latent_channels == f.transformer.in_channels, Status::data,
-          "{}: the autoencoder has {} latent channels, expected {} as in the transformer", root,
-          f.vae.latent_channels, f.transformer.in_channels);
+  require_as_in_transformer(paths, "the text encoder has {} channels", f.text_encoder.d_model,
+                            f.transformer.text_channels);
+  require_as_in_transformer(paths, "the autoencoder has {} latent channels", f.vae.latent_channels,
+                            f.transformer.in_channels);
   return f;
 }
 
