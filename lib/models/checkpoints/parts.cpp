@@ -30,43 +30,37 @@ struct Kind {
   Tensors all, needed;
 };
 
+template <class Model, class ModelConfig>
+ExpectedShapes tensors_by_config(const Config& config) {
+  return tensors_of<Model>(ModelConfig::read(config));
+}
+
+template <class Encoder, class Decoder, class ModelConfig>
+ExpectedShapes autoencoder_tensors(const Config& config) {
+  ExpectedShapes all = tensors_by_config<Decoder, ModelConfig>(config);
+  all.merge(tensors_by_config<Encoder, ModelConfig>(config));
+  return all;
+}
+
+ExpectedShapes t5_tensors(const Config& config) {
+  const T5Config t5 = T5Config::read(config);
+  return tensors_of<T5Layers>(t5, T5Part::whole(t5));
+}
+
 // A configuration that names no class gets the first entry of its part.
 const std::vector<Kind>& kinds() {
-  constexpr Tensors cogvideox = [](const Config& c) {
-    return tensors_of<CogVideoXTransformer>(CogVideoXConfig::read(c));
-  };
-  constexpr Tensors cogvideox_decoder = [](const Config& c) {
-    return tensors_of<CogVideoXDecoder>(CogVideoXVaeConfig::read(c));
-  };
-  constexpr Tensors cogvideox_vae = [](const Config& c) {
-    ExpectedShapes all = tensors_of<CogVideoXDecoder>(CogVideoXVaeConfig::read(c));
-    all.merge(tensors_of<CogVideoXEncoder>(CogVideoXVaeConfig::read(c)));
-    return all;
-  };
-  constexpr Tensors stdit = [](const Config& c) { return tensors_of<STDiT>(STDiTConfig::read(c)); };
-  constexpr Tensors opensora_decoder = [](const Config& c) {
-    return tensors_of<OpenSoraDecoder>(OpenSoraVaeConfig::read(c));
-  };
-  constexpr Tensors opensora_vae = [](const Config& c) {
-    ExpectedShapes all = tensors_of<OpenSoraDecoder>(OpenSoraVaeConfig::read(c));
-    all.merge(tensors_of<OpenSoraEncoder>(OpenSoraVaeConfig::read(c)));
-    return all;
-  };
-  constexpr Tensors wan = [](const Config& c) {
-    return tensors_of<WanTransformer>(WanConfig::read(c));
-  };
-  constexpr Tensors wan_decoder = [](const Config& c) {
-    return tensors_of<WanDecoder>(WanVaeConfig::read(c));
-  };
-  constexpr Tensors wan_vae = [](const Config& c) {
-    ExpectedShapes all = tensors_of<WanDecoder>(WanVaeConfig::read(c));
-    all.merge(tensors_of<WanEncoder>(WanVaeConfig::read(c)));
-    return all;
-  };
-  constexpr Tensors t5 = [](const Config& c) {
-    const T5Config config = T5Config::read(c);
-    return tensors_of<T5Layers>(config, T5Part::whole(config));
-  };
+  constexpr Tensors cogvideox = tensors_by_config<CogVideoXTransformer, CogVideoXConfig>;
+  constexpr Tensors cogvideox_decoder = tensors_by_config<CogVideoXDecoder, CogVideoXVaeConfig>;
+  constexpr Tensors cogvideox_vae =
+      autoencoder_tensors<CogVideoXEncoder, CogVideoXDecoder, CogVideoXVaeConfig>;
+  constexpr Tensors stdit = tensors_by_config<STDiT, STDiTConfig>;
+  constexpr Tensors opensora_decoder = tensors_by_config<OpenSoraDecoder, OpenSoraVaeConfig>;
+  constexpr Tensors opensora_vae =
+      autoencoder_tensors<OpenSoraEncoder, OpenSoraDecoder, OpenSoraVaeConfig>;
+  constexpr Tensors wan = tensors_by_config<WanTransformer, WanConfig>;
+  constexpr Tensors wan_decoder = tensors_by_config<WanDecoder, WanVaeConfig>;
+  constexpr Tensors wan_vae = autoencoder_tensors<WanEncoder, WanDecoder, WanVaeConfig>;
+  constexpr Tensors t5 = t5_tensors;
   using P = Pipeline;
   static const std::vector<Kind> all{
       {ModelPart::transformer, "CogVideoXTransformer3DModel", {P::cogvideox}, cogvideox, cogvideox},
