@@ -129,8 +129,8 @@ class Family {
   virtual bool takes_flow_shift() const { return false; }
   /// Of teacache, if they are known for this checkpoint.
   virtual std::optional<CacheCoefficients> cache_coefficients() const { return std::nullopt; }
-  /// For teacache the distances that computed_steps() takes, one per timestep; empty unless they are
-  /// known before a clip is denoised. Reads weights of the transformer.
+  /// For teacache the distances that computed_steps() takes, one per timestep; empty unless they
+  /// are known before a clip is denoised. Reads weights of the transformer.
   virtual std::vector<double> step_distances(std::span<const double> /*timesteps*/) const {
     return {};
   }

@@ -5,7 +5,6 @@
 #include "base/trace.hpp"
 #include "models/common/channels_last.hpp"
 #include "ops/group_norm.hpp"
-#include "ops/pointwise.hpp"
 
 namespace reelmesh {
 
@@ -140,7 +139,7 @@ Tensor CogVideoXDecoder::enlarge(const Up& up, State& state, const Tensor& x) co
   return doubled;
 }
 
-void CogVideoXDecoder::decode(const Sharded& latents, const Consume& consume) const {
+void CogVideoXDecoder::decode(const Sharded& latents, const ConsumeFrames& consume) const {
   std::optional<ImagePart> image = ImagePart::of(latents.group, latents.layout.without_axis(1));
   if (!image) return;
   expect(latents.local.shape(0) == latents.layout.global()[0], "decoding needs all frames, not {}",
@@ -168,15 +167,8 @@ void CogVideoXDecoder::decode(const Sharded& latents, const Consume& consume) co
 }
 
 DecodedVideo CogVideoXDecoder::pixels(const Sharded& latents, const DecodeLayout& layout) const {
-  const Layout cut = layout.images.scaled(1, 8).scaled(2, 8).with_axis(3, 3);
-  Sharded video{Tensor::empty(own_box(cut, latents.group).extent, DType::uint8, device_.host()),
-                cut, latents.group};
-  ops::FiniteCheck check(device_);
-  decode(latents, [&](std::int64_t first, const Tensor& frames) {
-    check.add(frames);
-    video.local.rows(first, frames.shape(0)).copy_from(ops::to_pixels(frames));
-  });
-  return {video, check.finite()};
+  return collect_pixels(latents, layout, CogVideoXConfig::pixels_per_latent, device_,
+                        [&](const ConsumeFrames& consume) { decode(latents, consume); });
 }
 
 }  // namespace reelmesh

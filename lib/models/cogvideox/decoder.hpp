@@ -2,8 +2,6 @@
 // The decoder of CogVideoX's causal video autoencoder (diffusers' AutoencoderKLCogVideoX). Images
 // are cut into rectangles over the ranks of a group: convolutions exchange halos, and group norms
 // use exact sums over all ranks.
-#include <functional>
-
 #include "models/cogvideox/config.hpp"
 #include "models/common/causal.hpp"
 #include "models/common/decoder.hpp"
@@ -24,14 +22,10 @@ class CogVideoXDecoder final : public Decoder {
   /// Decodes on weights.device().
   CogVideoXDecoder(const Checkpoint& weights, const CogVideoXVaeConfig& config, DType dtype);
 
-  /// Receives the frames [first, first + frames.shape(0)) of this rank's rectangle: [frame, row,
-  /// column, 3] of the decoder's type, nominally in −1…1 (not clamped).
-  using Consume = std::function<void(std::int64_t first, const Tensor& frames)>;
-
   /// latents: the sampler's output, float32 [frame, channel, row, column], on the host or on the
   /// decoder's device; a partition in which frames and channels are not cut. Collective over the
   /// group; `consume` is not called on ranks without pixels.
-  void decode(const Sharded& latents, const Consume& consume) const;
+  void decode(const Sharded& latents, const ConsumeFrames& consume) const;
 
   DecodedVideo pixels(const Sharded& latents, const DecodeLayout& layout) const override;
 

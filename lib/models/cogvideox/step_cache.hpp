@@ -11,8 +11,8 @@ namespace reelmesh {
 std::optional<CacheCoefficients> known_cache_coefficients(const CogVideoXConfig& config);
 
 /// For each step mean |e − e′| / mean |e′|, where e is the embedding of its timestep (with that of
-/// the offset, 1.5-5b-I2V) and e′ that of the step before; [0] is 0. Timesteps are whole numbers. In
-/// float32 with sums in float64 in the order of the channels, on the host, whatever the type and
+/// the offset, 1.5-5b-I2V) and e′ that of the step before; [0] is 0. Timesteps are whole numbers.
+/// In float32 with sums in float64 in the order of the channels, on the host, whatever the type and
 /// device of the model. Reads the weights of the time embedding. Errors as Checkpoint::load.
 std::vector<double> time_embedding_distances(const Checkpoint& weights,
                                              const CogVideoXConfig& config,

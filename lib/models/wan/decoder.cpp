@@ -68,7 +68,8 @@ Tensor WanDecoder::unscaled(const Tensor& latents) const {
   return x.to(dtype_).on(device_);
 }
 
-void WanDecoder::decode(const Sharded& latents, const Consume& consume, std::int64_t chunk) const {
+void WanDecoder::decode(const Sharded& latents, const ConsumeFrames& consume,
+                        std::int64_t chunk) const {
   const std::optional<ImagePart> part =
       ImagePart::of(latents.group, latents.layout.without_axis(1));
   if (!part) return;
@@ -101,16 +102,8 @@ void WanDecoder::decode(const Sharded& latents, const Consume& consume, std::int
 }
 
 DecodedVideo WanDecoder::pixels(const Sharded& latents, const DecodeLayout& layout) const {
-  constexpr std::int64_t size = WanVaeConfig::pixels_per_latent;
-  const Layout cut = layout.images.scaled(1, size).scaled(2, size).with_axis(3, 3);
-  Sharded video{Tensor::empty(own_box(cut, latents.group).extent, DType::uint8, device_.host()),
-                cut, latents.group};
-  ops::FiniteCheck check(device_);
-  decode(latents, [&](std::int64_t first, const Tensor& frames) {
-    check.add(frames);
-    video.local.rows(first, frames.shape(0)).copy_from(ops::to_pixels(frames));
-  });
-  return {video, check.finite()};
+  return collect_pixels(latents, layout, WanVaeConfig::pixels_per_latent, device_,
+                        [&](const ConsumeFrames& consume) { decode(latents, consume); });
 }
 
 }  // namespace reelmesh

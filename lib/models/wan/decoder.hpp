@@ -3,8 +3,6 @@
 // into rectangles over the ranks of a group: convolutions exchange halos, and attention in the
 // middle uses whole frames. Frames are decoded in chunks, the first latent frame alone; what a
 // frame decodes to does not depend on the chunks.
-#include <functional>
-
 #include "models/common/decoder.hpp"
 #include "models/wan/layers.hpp"
 
@@ -15,15 +13,11 @@ class WanDecoder final : public Decoder {
   /// Decodes on weights.device().
   WanDecoder(const Checkpoint& weights, const WanVaeConfig& config, DType dtype);
 
-  /// Receives the frames [first, first + frames.shape(0)) of this rank's rectangle: [frame, row,
-  /// column, 3] of the decoder's type, nominally in −1…1 (not clamped).
-  using Consume = std::function<void(std::int64_t first, const Tensor& frames)>;
-
   /// latents: the sampler's output, float32 [frame, channel, row, column], on the host or on the
   /// decoder's device; a partition in which frames and channels are not cut. chunk: latent frames
   /// that are decoded together, after the first; memory is in proportion. Collective over the
   /// group; `consume` is not called on ranks without pixels.
-  void decode(const Sharded& latents, const Consume& consume, std::int64_t chunk = 1) const;
+  void decode(const Sharded& latents, const ConsumeFrames& consume, std::int64_t chunk = 1) const;
 
   DecodedVideo pixels(const Sharded& latents, const DecodeLayout& layout) const override;
 
