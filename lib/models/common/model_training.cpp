@@ -201,10 +201,7 @@ std::vector<std::string> LayerMaker::possible_targets() const {
 void LayerMaker::finish() {
   if (training_ == nullptr) return;
   if (training_->lora()) {
-    require(!found_.targets.empty(), Status::usage,
-            "lora.targets: no layer of the model ends with any of them, expected one of {}",
-            fmt::join(possible_targets(), ", "));
-    training_->lora()->require_patterns_used(found_.targets);
+    training_->lora()->require_all_used(found_.targets, possible_targets());
   }
   training_->found_ = std::move(found_);
   if (training_->records_uses) return;

@@ -15,14 +15,20 @@ std::optional<LoraTarget> LoraShape::target(const std::string& module, std::int6
                     value_of_module(alphas, module, alpha)};
 }
 
-void LoraShape::require_patterns_used(std::span<const LoraTarget> modules) const {
+void LoraShape::require_all_used(std::span<const LoraTarget> modules,
+                                 std::span<const std::string> known) const {
+  const auto is_used = [&](const std::string& key) {
+    return std::ranges::any_of(
+        modules, [&](const LoraTarget& target) { return names_module(key, target.module); });
+  };
+  for (const std::string& target : targets) {
+    require(is_used(target), Status::usage,
+            "lora.targets: no layer of the model ends with {}, expected only some of {}", target,
+            fmt::join(known, ", "));
+  }
   const auto check = [&](const auto& patterns, const char* option) {
     for (const auto& pattern : patterns) {
-      require(std::ranges::any_of(modules,
-                                  [&](const LoraTarget& target) {
-                                    return names_module(pattern.key, target.module);
-                                  }),
-              Status::usage,
+      require(is_used(pattern.key), Status::usage,
               "{}: found '{}', which names no layer that is trained (lora.targets), expected the "
               "name of one, or its end after a dot: {}, {}",
               option, pattern.key, modules.front().module, targets.front());

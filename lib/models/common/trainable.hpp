@@ -27,8 +27,11 @@ struct LoraShape {
   /// None if it is not a target.
   std::optional<LoraTarget> target(const std::string& module, std::int64_t in,
                                    std::int64_t out) const;
-  /// Error(usage) for a key of ranks or alphas that names none of the modules.
-  void require_patterns_used(std::span<const LoraTarget> modules) const;
+  /// Error(usage) for a target that no module ends with, and for a key of ranks or alphas that
+  /// names none. modules: those of the model that are targets. known: the ends that targets can
+  /// have.
+  void require_all_used(std::span<const LoraTarget> modules,
+                        std::span<const std::string> known) const;
 };
 
 /// A matrix that is trained: half of a LoRA (LoraValues), or a parameter of the model.
