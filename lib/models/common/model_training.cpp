@@ -1,7 +1,5 @@
 #include "models/common/model_training.hpp"
 
-#include <fmt/ranges.h>
-
 #include <algorithm>
 
 namespace reelmesh {

@@ -36,6 +36,22 @@ const std::string height = " --parallel.shard height", frames = " --parallel.sha
                   grid = " --parallel.shard grid", split = " --parallel.mode split",
                   phased = " --parallel.mode phased", threads = " --device.threads 3";
 
+// A line of a prompt file for each clip, with those of these fields that it has.
+std::string prompt_lines(const std::vector<nlohmann::json>& clips,
+                         const std::vector<const char*>& fields) {
+  std::string lines;
+  for (const nlohmann::json& clip : clips) {
+    nlohmann::json line;
+    for (const char* field : fields) {
+      if (clip.contains(field)) line[field] = clip.at(field);
+    }
+    lines += line.dump() + "\n";
+  }
+  return lines;
+}
+
+const std::vector<const char*> text_fields{"prompt", "negative_prompt", "seed"};
+
 class Layouts : public ::testing::Test {
  protected:
   static void SetUpTestSuite() {
@@ -61,18 +77,11 @@ class Layouts : public ::testing::Test {
   std::string cogvideox(const std::string& kind, int steps = 0) {
     const auto facts = parse_json(read_text(data / "cogvideox" / kind / "reference.json", 1 << 20),
                                   "reference.json");
-    std::string lines;
-    for (const auto& clip : facts.at("clips")) {
-      lines += nlohmann::json{{"prompt", clip.at("prompt")},
-                              {"negative_prompt", clip.at("negative_prompt")},
-                              {"seed", clip.at("seed")}}
-                   .dump() +
-               "\n";
-    }
     return fmt::format(
         "--model.path {} --prompt.file {} --sample.height {} --sample.width {} --sample.frames {} "
         "--sample.steps {} --sample.guidance {} --output.embeddings yes",
-        (data / "cogvideox" / kind).string(), write("clips.jsonl", lines).string(),
+        (data / "cogvideox" / kind).string(),
+        write("clips.jsonl", prompt_lines(facts.at("clips"), text_fields)).string(),
         facts.at("height").get<int>(), facts.at("width").get<int>(),
         facts.at("num_frames").get<int>(), steps > 0 ? steps : facts.at("steps").get<int>(),
         facts.at("guidance").get<double>());
@@ -98,19 +107,12 @@ class Layouts : public ::testing::Test {
   std::string wan() {
     const auto facts =
         parse_json(read_text(data / "wan" / "float32" / "pipeline.json", 1 << 20), "pipeline.json");
-    std::string lines;
-    for (std::size_t i = 0; i < 2; ++i) {
-      const auto& clip = facts.at("clips").at(i);
-      lines += nlohmann::json{{"prompt", clip.at("prompt")},
-                              {"negative_prompt", clip.at("negative_prompt")},
-                              {"seed", clip.at("seed")}}
-                   .dump() +
-               "\n";
-    }
+    const std::vector<nlohmann::json> clips{facts.at("clips").at(0), facts.at("clips").at(1)};
     return fmt::format(
         "--model.path {} --prompt.file {} --sample.height {} --sample.width {} --sample.frames {} "
         "--sample.steps 4 --output.embeddings yes",
-        (data / "wan" / "float32").string(), write("wan.jsonl", lines).string(),
+        (data / "wan" / "float32").string(),
+        write("wan.jsonl", prompt_lines(clips, text_fields)).string(),
         facts.at("height").get<int>(), facts.at("width").get<int>(),
         facts.at("num_frames").get<int>());
   }
@@ -497,19 +499,16 @@ std::string from_files(const std::vector<std::string>& names, const std::string&
                        const std::filesystem::path& prompts) {
   const std::filesystem::path folder = data / "cogvideox/media";
   const auto all = parse_json(read_text(folder / "reference.json", 1 << 20), "reference.json");
-  std::string lines;
+  std::vector<nlohmann::json> clips;
   for (const std::string& name : names) {
-    nlohmann::json line;
-    for (const char* field : {"prompt", "negative_prompt", "seed", "height", "width", "frames",
-                              "steps", "guidance", "strength"}) {
-      if (all.at(name).contains(field)) line[field] = all.at(name).at(field);
-    }
+    nlohmann::json& clip = clips.emplace_back(all.at(name));
     for (const char* file : {"image", "video"}) {
-      if (!all.at(name).contains(file)) continue;
-      line[file] = (folder / all.at(name).at(file).get<std::string>()).string();
+      if (clip.contains(file)) clip[file] = (folder / clip.at(file).get<std::string>()).string();
     }
-    lines += line.dump() + "\n";
   }
+  const std::string lines =
+      prompt_lines(clips, {"prompt", "negative_prompt", "seed", "height", "width", "frames",
+                           "steps", "guidance", "strength", "image", "video"});
   if (world().rank() == 0) std::ofstream(prompts) << lines;
   world().barrier();
   return fmt::format("--model.path {} --prompt.file {}", (data / "cogvideox" / kind).string(),
@@ -562,19 +561,21 @@ TEST_F(Layouts, InputsOfTheThirdFamily) {
   world().barrier();
   expect_same_clips(world(), earlier, model + " --device.backend cpu", {{1, "", "1 rank"}});
   const std::string image = (data / "cogvideox/media/wide.png").string();
-  std::string lines;
+  std::vector<nlohmann::json> clips;
   for (int i = 0; i < 7; ++i) {
-    nlohmann::json line{{"prompt", std::string(1, char('a' + i))}};
-    if (i % 3 == 1) line["image"] = image;
+    nlohmann::json& clip = clips.emplace_back();
+    clip["prompt"] = std::string(1, char('a' + i));
+    if (i % 3 == 1) clip["image"] = image;
     if (i % 3 == 2) {
-      line["video"] = (earlier / "row_0/job.h5").string() + ":0";
-      line["frames"] = i == 2 ? 5 : 4;
+      clip["video"] = (earlier / "row_0/job.h5").string() + ":0";
+      clip["frames"] = i == 2 ? 5 : 4;
     }
-    lines += line.dump() + "\n";
   }
   const std::size_t file = model.find("--prompt.file ") + 14;
   std::string job = model;
-  job.replace(file, job.find(' ', file) - file, write("inputs.jsonl", lines).string());
+  job.replace(
+      file, job.find(' ', file) - file,
+      write("inputs.jsonl", prompt_lines(clips, {"prompt", "image", "video", "frames"})).string());
   std::vector<LayoutRow> rows = rows_of_toy();
   for (const LayoutRow& row : rows_at_random(24, 2029)) rows.push_back(row);
   expect_same(job, some(rows));
