@@ -11,10 +11,10 @@
 
 namespace reelmesh::comm {
 
-/// The connections of one rank: on rank 0 to the others, elsewhere to rank 0. All beats carry the
-/// job's random number, so that ranks of other jobs, and other programs, are told apart. Used by
-/// one thread, except wake(). Nothing blocks but connect() and wait(). What rank 0 does for a beat
-/// does not depend on the number of ranks.
+/// The connections of one rank: rank 0 has one to each other rank, which has this one only. Every
+/// beat carries the job's random number, by which ranks of one job recognize each other. Only
+/// one thread may use an object, except for wake(). Only connect() and wait() block. Rank 0 handles
+/// a beat in a time that does not depend on the number of ranks.
 class Connections {
  public:
   /// Files that rank 0 may open for other things: results, weights, MPI, NCCL.
@@ -24,12 +24,13 @@ class Connections {
   Connections(int rank, int size);
 
   /// On rank 0: listens on a free port of all addresses. → what other ranks need to connect; empty
-  /// if the system refuses. Connections leave other_files of the files that this process may have
-  /// open; ranks that come when no more are left cannot connect.
+  /// if the system refuses. Accepts as many connections as the limit of open files allows with
+  /// other_files kept free; further ranks cannot connect.
   std::string listen();
-  /// Elsewhere: connects to the first address that answers, and sends it a beat. → its answer;
-  /// nullopt if none accepts it within 2 s each, nor within 4 s each after that, and answers within
-  /// 10 s. Ranks begin by turns, 128 each 10 ms, as older systems let no more wait to be accepted.
+  /// On other ranks: connects to the first address that answers, and sends it a beat. → its answer.
+  /// Tries each address for 2 s, then each for 4 s, and waits 10 s for the answer; nullopt if all
+  /// fail. Only 128 ranks start to connect every 10 ms, since the queue of connections that wait to
+  /// be accepted has 128 places on older systems.
   std::optional<Beat> connect(const std::string& announcement, const Beat& first);
   /// On rank 0: the first beats of ranks that have connected since the last call.
   std::vector<Beat> accept();

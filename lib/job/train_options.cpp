@@ -307,8 +307,8 @@ std::vector<Option> train_options() {
                                "0", set_integer<&T::warmup, 0, max_steps>),
       changes_bits<&T::optimizer>(
           "train.optimizer", "NAME",
-          "adamw; lion, which keeps one moment and suits a learning rate of a third to a tenth; or "
-          "sgd",
+          "adamw, lion or sgd; Lion keeps one moment instead of two, and needs a third to a tenth "
+          "of AdamW's learning rate",
           "adamw",
           [](Draft& d, Text text, Where option) {
             train_of(d).optimizer = &parse_row(ops::optimizers(), text, option);
@@ -316,14 +316,13 @@ std::vector<Option> train_options() {
           [](const Job& job, const Computation&) {
             return std::string(job.train->optimizer->name);
           }),
-      changes_bits<&O::beta1>(
-          "train.beta1", "N",
-          "decay of the mean of gradients, 0 to 0.999999; Lion: in the direction "
-          "of a step",
-          "0.9", set_decay<&O::beta1>, value_for_optimizer<&O::beta1>),
+      changes_bits<&O::beta1>("train.beta1", "N",
+                              "AdamW: decay of the running mean of gradients; Lion: weight of that "
+                              "mean in the direction of a step; 0 to 0.999999",
+                              "0.9", set_decay<&O::beta1>, value_for_optimizer<&O::beta1>),
       changes_bits<&O::beta2>("train.beta2", "N",
-                              "decay of the mean of squared gradients, 0 to 0.999999; Lion: of the "
-                              "mean of gradients",
+                              "AdamW: decay of the running mean of squared gradients; Lion: decay "
+                              "of the running mean of gradients; 0 to 0.999999",
                               "0.95", set_decay<&O::beta2>, value_for_optimizer<&O::beta2>),
       changes_bits<&O::weight_decay>(
           "train.weight-decay", "N", "AdamW, Lion: times the learning rate, 0 to 100", "1e-4",

@@ -1,7 +1,8 @@
 #pragma once
-// Files of named arrays that are sharded over the ranks of a group: clips, restart files, states of
-// a training and encoded samples. Each array has a checksum of its values. Files whose attributes
-// are read back have one of these, too, as HDF5 stores attributes without.
+// HDF5 files of named arrays that are sharded over the ranks of a group: clips, restart files,
+// states of a training and encoded samples. The file has a checksum of the values of each array.
+// HDF5 has no checksums of attributes, so files whose attributes are read back have a checksum of
+// these, too.
 #include <filesystem>
 #include <functional>
 #include <optional>

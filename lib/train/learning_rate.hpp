@@ -1,5 +1,5 @@
 #pragma once
-// By how much parameters follow their gradients in a step: learning rates and limits of gradients.
+// The learning rate of each step, and clipping of gradients by their global norm.
 #include <cstdint>
 #include <optional>
 
@@ -7,12 +7,14 @@
 
 namespace reelmesh::train {
 
-/// The learning rate of a step, 0 for the first one, as get_scheduler of diffusers 0.36: warm-up
-/// from 0 in train.warmup steps, then constant, or linear or half a cosine to 0 at train.steps.
+/// The learning rate of a step; the first step has the number 0. As get_scheduler of diffusers
+/// 0.36: it rises linearly from 0 in train.warmup steps; after that it is constant, or falls to 0
+/// at train.steps, linearly or as half a cosine.
 double learning_rate(const TrainSettings& settings, std::int64_t step);
 
-/// By what gradients of this global norm are multiplied, as clip_grad_norm_ of PyTorch:
-/// limit / (norm + 1e-6), at most 1. Without a limit 1. A norm that is not finite gives NaN or 0.
+/// The factor by which gradients of this global norm are multiplied, as clip_grad_norm_ of PyTorch:
+/// limit / (norm + 1e-6), at most 1; without a limit, 1. It is NaN or 0 for a norm that is not
+/// finite.
 double clip_factor(double norm, const std::optional<double>& limit);
 
 }  // namespace reelmesh::train

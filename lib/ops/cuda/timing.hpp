@@ -30,13 +30,14 @@ struct FastestCall {
 FastestCall fastest_call(Device device, const std::vector<std::function<void()>>& calls,
                          const Tensor& result, bool same_bits, double seconds);
 
-/// A dense tensor of numbers in [-1, 1), the same on every rank and in every call: a million, and
-/// repetitions of them.
+/// A dense tensor of pseudo-random numbers in [-1, 1), the same on every rank and in every call: a
+/// million numbers, which are repeated.
 Tensor numbers_to_measure(Device device, DType dtype, const Shape& shape);
 
-/// The same with an even last axis, whose second half is the first one times `sign`, 1 or -1; with
-/// an odd one as above. Products of a tensor of each sign, summed over this axis, are 0 but for the
-/// roundings of the sum, so that any other order of it has other bits, also of 16-bit results.
+/// Such numbers, but in each row of the last axis the second half is the first half times `sign`, 1
+/// or -1 (unless the axis has an odd length). The dot product of a row made with 1 and a row made
+/// with -1 is 0 but for rounding errors. So two calls that add in different orders give different
+/// bits, even where results are rounded to 16 bits.
 Tensor cancelling_numbers(Device device, DType dtype, const Shape& shape, int sign);
 
 /// An engine of cuDNN with its settings, measured.
