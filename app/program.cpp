@@ -97,6 +97,7 @@ std::vector<std::pair<const char*, std::string>> libraries() {
       {"spdlog", library_version("libspdlog", fmt::format("{}.{}.{}", SPDLOG_VER_MAJOR,
                                                           SPDLOG_VER_MINOR, SPDLOG_VER_PATCH))},
       {"sentencepiece", REELMESH_SENTENCEPIECE},
+      {"utf8proc", REELMESH_UTF8PROC},
       {"libpng", png_version()},
       {"libjpeg-turbo", AV_STRINGIFY(LIBJPEG_TURBO_VERSION)},
       {"FFmpeg", ffmpeg_version()}};

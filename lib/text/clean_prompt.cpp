@@ -2,13 +2,14 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <cstdint>
 #include <optional>
 #include <unordered_map>
 
 #include "base/error.hpp"
 #include "text/compose.hpp"
-#include "text/text_tables.hpp"
+#include "text/html_names.hpp"
 #include "text/unicode.hpp"
 
 namespace reelmesh {
@@ -40,9 +41,12 @@ const Replacements& replacements() {
                     {0x1ca, L"NJ"},       {0x1cb, L"Nj"},  {0x1cc, L"nj"},      {0xfb00, L"ff"},
                     {0xfb01, L"fi"},      {0xfb02, L"fl"}, {0xfb03, L"ffi"},    {0xfb04, L"ffl"},
                     {0xfb05, L"\u017ft"}, {0xfb06, L"st"}};
-    for_each_entry(width_forms, [&](std::string_view from, std::string_view codes) {
-      to[characters_of(from).front()] = characters_of(codes);
-    });
+    const auto narrow = [&](wchar_t c) {
+      const std::wstring plain = composed_without_variants({&c, 1});
+      if (plain.front() != c) to[c] = plain;
+    };
+    narrow(0x3000);
+    for (wchar_t c = 0xff01; c < 0xfff0; ++c) narrow(c);  // full-width and half-width forms
     for (wchar_t c = 0x201c; c <= 0x201f; ++c) to[c] = L"\"";
     for (const wchar_t c : {0x2bc, 0x2018, 0x2019, 0x201a, 0x201b}) to[c] = L"'";
     for (const wchar_t c : {L'\r', wchar_t{0x2028}, wchar_t{0x2029}}) to[c] = L"\n";
@@ -63,11 +67,27 @@ bool is_removed(wchar_t c) {
 
 using Names = std::unordered_map<std::string_view, std::wstring>;
 
+// "2242.338" → U+2242 U+0338.
+std::wstring characters_of(std::string_view codes) {
+  std::wstring text;
+  while (!codes.empty()) {
+    const std::string_view code = codes.substr(0, codes.find('.'));
+    std::uint32_t c = 0;
+    std::from_chars(code.data(), code.data() + code.size(), c, 16);
+    text += static_cast<wchar_t>(c);
+    codes.remove_prefix(std::min(code.size() + 1, codes.size()));
+  }
+  return text;
+}
+
+// A table of html_names.hpp.
 Names read_names(std::string_view table) {
   Names names;
-  for_each_entry(table, [&](std::string_view name, std::string_view codes) {
-    names.emplace(name, characters_of(codes));
-  });
+  while (!table.empty()) {
+    const std::size_t equal = table.find('='), end = table.find(' ');
+    names.emplace(table.substr(0, equal), characters_of(table.substr(equal + 1, end - equal - 1)));
+    table.remove_prefix(end + 1);
+  }
   return names;
 }
 

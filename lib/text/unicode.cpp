@@ -1,25 +1,23 @@
 #include "text/unicode.hpp"
 
-#include <locale.h>
-#include <wctype.h>
+#include <utf8proc.h>
 
+#include <algorithm>
 #include <cstdint>
-#include <utility>
-
-#include "base/error.hpp"
+#include <initializer_list>
 
 namespace reelmesh {
 namespace {
 
 constexpr wchar_t replacement = 0xfffd;
 
-/// The locale C.UTF-8, with character classes and cases of all scripts. Never freed. Throws
-/// Error(unavailable) if the C library does not have it.
-locale_t all_scripts() {
-  static const locale_t locale = newlocale(LC_CTYPE_MASK, "C.UTF-8", nullptr);
-  require(locale != locale_t{}, Status::unavailable,
-          "the C library has no locale C.UTF-8, which texts need");
-  return locale;
+bool is_in(utf8proc_category_t category, std::initializer_list<utf8proc_category_t> categories) {
+  return std::ranges::find(categories, category) != categories.end();
+}
+
+bool is_letter(utf8proc_category_t category) {
+  return is_in(category, {UTF8PROC_CATEGORY_LU, UTF8PROC_CATEGORY_LL, UTF8PROC_CATEGORY_LT,
+                          UTF8PROC_CATEGORY_LM, UTF8PROC_CATEGORY_LO});
 }
 
 /// The first byte of a multi-byte character: its payload bits, the number of bytes that follow, and
@@ -45,8 +43,8 @@ Lead read_lead(std::uint8_t byte) {
 }
 
 bool is_cased(wchar_t c) {
-  return iswupper_l(static_cast<wint_t>(c), all_scripts()) != 0 ||
-         iswlower_l(static_cast<wint_t>(c), all_scripts()) != 0;
+  return utf8proc_isupper(c) != 0 || utf8proc_islower(c) != 0 ||
+         utf8proc_category(c) == UTF8PROC_CATEGORY_LT;
 }
 
 }  // namespace
@@ -110,29 +108,25 @@ bool is_space(wchar_t c) {
 bool is_white_space(wchar_t c) { return is_space(c) && !(c >= 0x1c && c <= 0x1f); }
 
 bool is_combining(wchar_t c) {
-  static const wctype_t combining = wctype_l("combining", all_scripts());
-  return iswctype_l(static_cast<wint_t>(c), combining, all_scripts()) != 0;
+  return is_in(utf8proc_category(c),
+               {UTF8PROC_CATEGORY_MN, UTF8PROC_CATEGORY_MC, UTF8PROC_CATEGORY_ME});
 }
 
 bool is_word_character(wchar_t c) {
-  constexpr std::wstring_view connectors =
-      L"_\u203f\u2040\u2054\ufe33\ufe34\ufe4d\ufe4e\ufe4f\uff3f";
-  constexpr std::wstring_view joiners = L"\u200c\u200d";
-  return iswalnum_l(static_cast<wint_t>(c), all_scripts()) != 0 || is_combining(c) ||
-         connectors.find(c) != std::wstring_view::npos ||
-         joiners.find(c) != std::wstring_view::npos;
+  const utf8proc_category_t category = utf8proc_category(c);
+  const bool joins = c == 0x200c || c == 0x200d;
+  const bool in_circle = c >= 0x24b6 && c <= 0x24e9;
+  const bool in_square = (c >= 0x1f130 && c <= 0x1f149) || (c >= 0x1f150 && c <= 0x1f169) ||
+                         (c >= 0x1f170 && c <= 0x1f189);
+  return is_letter(category) || is_combining(c) ||
+         is_in(category, {UTF8PROC_CATEGORY_ND, UTF8PROC_CATEGORY_NL, UTF8PROC_CATEGORY_PC}) ||
+         joins || in_circle || in_square;
 }
 
 bool is_alphanumeric(wchar_t c) {
-  // Superscript, subscript and circled numbers and fractions, which the C library does not count.
-  constexpr std::pair<wchar_t, wchar_t> numbers[] = {
-      {0xb2, 0xb3},     {0xb9, 0xb9},     {0xbc, 0xbe},     {0x2070, 0x2070},
-      {0x2074, 0x2079}, {0x2080, 0x2089}, {0x2150, 0x215f}, {0x2189, 0x2189},
-      {0x2460, 0x249b}, {0x24ea, 0x24ff}, {0x2776, 0x2793}};
-  for (const auto& [first, last] : numbers) {
-    if (c >= first && c <= last) return true;
-  }
-  return iswalnum_l(static_cast<wint_t>(c), all_scripts()) != 0;
+  const utf8proc_category_t category = utf8proc_category(c);
+  return is_letter(category) ||
+         is_in(category, {UTF8PROC_CATEGORY_ND, UTF8PROC_CATEGORY_NL, UTF8PROC_CATEGORY_NO});
 }
 
 std::wstring lower_case(std::wstring_view text) {
@@ -147,7 +141,7 @@ std::wstring lower_case(std::wstring_view text) {
     } else if (c == sigma && ends_word) {
       lower += final_sigma;
     } else {
-      lower += static_cast<wchar_t>(towlower_l(static_cast<wint_t>(c), all_scripts()));
+      lower += static_cast<wchar_t>(utf8proc_tolower(c));
     }
   }
   return lower;

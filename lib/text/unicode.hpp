@@ -1,5 +1,6 @@
 #pragma once
-// Character functions, most of them equal to those of Python's str.
+// Character functions, most of them equal to those of Python's str. Properties of characters are
+// those of utf8proc (Unicode 15 in Debian 12).
 #include <string>
 #include <string_view>
 
@@ -15,11 +16,10 @@ bool is_space(wchar_t c);  ///< str.isspace()
 bool is_white_space(wchar_t c);
 /// Marks that belong to the character before them: categories Mn, Mc and Me of Unicode.
 bool is_combining(wchar_t c);
-/// Approximates \w of regular expressions: letters, marks, decimal digits, underscores, joiners.
+/// \w of regular expressions in Rust: letters, also in circles and squares, marks, decimal digits,
+/// underscores and the like, joiners.
 bool is_word_character(wchar_t c);
-/// Approximates str.isalnum() by the tables of the C library plus superscripts, fractions and
-/// similar numbers. Differs for some vowel signs, which the C library counts as letters.
-bool is_alphanumeric(wchar_t c);
+bool is_alphanumeric(wchar_t c);  ///< str.isalnum()
 /// str.lower(): İ becomes two characters, and Σ at the end of a word becomes ς.
 std::wstring lower_case(std::wstring_view text);
 

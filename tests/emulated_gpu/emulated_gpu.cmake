@@ -45,7 +45,8 @@ list(TRANSFORM rooms_with_devices REPLACE "(.+)" "$<TARGET_FILE:reelmesh_\\1>" O
 list(JOIN archives "," archives)
 target_link_libraries(reelmesh_with_emulated_gpu INTERFACE
   "$<LINK_GROUP:RESCAN,reelmesh_devices_emulated,${archives}>"
-  PkgConfig::sentencepiece nlohmann_json::nlohmann_json hdf5_parallel PkgConfig::png PkgConfig::jpeg)
+  PkgConfig::sentencepiece PkgConfig::utf8proc nlohmann_json::nlohmann_json hdf5_parallel
+  PkgConfig::png PkgConfig::jpeg)
 
 # The program on emulated GPUs. main.cpp and program.cpp are compiled again, as the latter reports
 # what the program was built with.

@@ -47,7 +47,7 @@ PLACES = {
     r"mpi\.h": ["lib/comm"],
     r"(hdf5|H5).*": ["lib/store", "app/program.cpp"],
     r"(dnnl|oneapi).*": ["lib/ops", "app/program.cpp"],
-    r"sentencepiece.*": ["lib/text"],
+    r"sentencepiece.*|utf8proc\.h": ["lib/text"],
     r"(xxhash|xxh3|xxh_).*": ["lib/base", "app/program.cpp"],
     r"png\.h|j(peglib|error)\.h": ["lib/media", "app/program.cpp"],
     r"lib(av|sw)[a-z]+/.*": ["lib/media", "app/program.cpp"],
