@@ -163,13 +163,18 @@ Encoded encode_prompt(const Tokenizer& tokenizer, const ClipRequest& request,
   return tokenizer.accept(request.token_ids, limit, request.where + ": token_ids");
 }
 
-void check_size(const char* name, const std::string& where, int clip, std::int64_t value,
-                std::int64_t multiple, std::int64_t pixels_per_latent) {
-  require(value > 0 && value % multiple == 0, Status::usage,
-          "{}: clip {} has {}, expected a multiple of {} ({} pixels per latent, {} latents per "
-          "token)",
-          where.empty() ? fmt::format("sample.{}", name) : fmt::format("{}: {}", where, name), clip,
-          value, multiple, pixels_per_latent, multiple / pixels_per_latent);
+void check_size(const Clip& clip, const ClipRequest& request, std::int64_t height_multiple,
+                std::int64_t width_multiple, std::int64_t pixels_per_latent) {
+  const auto check = [&](const char* name, const auto& given, std::int64_t value,
+                         std::int64_t multiple) {
+    require(value > 0 && value % multiple == 0, Status::usage,
+            "{}: clip {} has {}, expected a multiple of {} ({} pixels per latent, {} latents per "
+            "token)",
+            given ? fmt::format("{}: {}", request.where, name) : fmt::format("sample.{}", name),
+            clip.index(), value, multiple, pixels_per_latent, multiple / pixels_per_latent);
+  };
+  check("height", request.settings.height, clip.format.size.height, height_multiple);
+  check("width", request.settings.width, clip.format.size.width, width_multiple);
 }
 
 int ClipKinds::add(const Clip& clip) {

@@ -103,11 +103,10 @@ Encoded encode_text(const Tokenizer& tokenizer, const std::string& text, std::in
 Encoded encode_prompt(const Tokenizer& tokenizer, const ClipRequest& request,
                       const std::string& text, std::int64_t limit, Clip& clip);
 
-/// Error(usage) unless `value` is a positive multiple of `multiple` pixels. For the message: name
-/// ("height"), where (line of a prompt file that gives the value; empty: the option sample.NAME),
-/// clip, pixels_per_latent.
-void check_size(const char* name, const std::string& where, int clip, std::int64_t value,
-                std::int64_t multiple, std::int64_t pixels_per_latent);
+/// Error(usage) unless height and width of a clip are positive multiples of so many pixels. The
+/// message names what gives them, the request or sample.height and sample.width.
+void check_size(const Clip& clip, const ClipRequest& request, std::int64_t height_multiple,
+                std::int64_t width_multiple, std::int64_t pixels_per_latent);
 
 /// The kinds of clips of a job: those of a kind have the same format and the same settings, except
 /// those that may differ in a batch, and so the same shapes, schedule and number of texts.

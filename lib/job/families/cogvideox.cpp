@@ -52,10 +52,8 @@ void CogVideoX::complete(Clip& clip, const Job& job, const ClipRequest& request,
   const CogVideoXConfig& c = folder_.transformer;
   ClipRecord& record = clip.record;
   const auto& [height, width, frames] = clip.format.size;
-  check_size("height", request.settings.height ? request.where : "", clip.index(), height,
-             pixels_per_latent * c.patch.rows, pixels_per_latent);
-  check_size("width", request.settings.width ? request.where : "", clip.index(), width,
-             pixels_per_latent * c.patch.columns, pixels_per_latent);
+  check_size(clip, request, pixels_per_latent * c.patch.rows, pixels_per_latent * c.patch.columns,
+             pixels_per_latent);
   const std::int64_t rows = height / pixels_per_latent, columns = width / pixels_per_latent;
   c.check_size(clip.format.size, clip.index());
 

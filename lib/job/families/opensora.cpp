@@ -88,9 +88,7 @@ void OpenSora::complete(Clip& clip, const Job& job, const ClipRequest& request,
   const auto& [height, width, frames] = clip.format.size;
   // STDiT3 pads partial patches at the edges, so that any size is accepted; height and width are
   // rounded down to whole latents.
-  check_size("height", request.settings.height ? request.where : "", clip.index(), height,
-             is_v3(folder_) ? 1 : pixels * c.patch.rows, pixels);
-  check_size("width", request.settings.width ? request.where : "", clip.index(), width,
+  check_size(clip, request, is_v3(folder_) ? 1 : pixels * c.patch.rows,
              is_v3(folder_) ? 1 : pixels * c.patch.columns, pixels);
   clip.latents = {folder_.vae.latent_frames(frames), height / pixels, width / pixels};
   clip.latent_channels = c.in_channels;

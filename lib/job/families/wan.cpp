@@ -46,10 +46,7 @@ void Wan::complete(Clip& clip, const Job& job, const ClipRequest& request,
   const WanConfig& c = folder_.transformer;
   constexpr std::int64_t pixels = WanVaeConfig::pixels_per_latent;
   const auto& [height, width, frames] = clip.format.size;
-  check_size("height", request.settings.height ? request.where : "", clip.index(), height,
-             pixels * c.patch.rows, pixels);
-  check_size("width", request.settings.width ? request.where : "", clip.index(), width,
-             pixels * c.patch.columns, pixels);
+  check_size(clip, request, pixels * c.patch.rows, pixels * c.patch.columns, pixels);
   const std::int64_t made = made_frames(frames);
   clip.latents = {WanVaeConfig::latent_frames(made), height / pixels, width / pixels};
   clip.latent_channels = c.out_channels;
