@@ -35,10 +35,10 @@ ExpectedShapes tensors_by_config(const Config& config) {
   return tensors_of<Model>(ModelConfig::read(config));
 }
 
-template <class Encoder, class Decoder, class ModelConfig>
+template <class EncoderLayers, class DecoderLayers, class ModelConfig>
 ExpectedShapes autoencoder_tensors(const Config& config) {
-  ExpectedShapes all = tensors_by_config<Decoder, ModelConfig>(config);
-  all.merge(tensors_by_config<Encoder, ModelConfig>(config));
+  ExpectedShapes all = tensors_by_config<DecoderLayers, ModelConfig>(config);
+  all.merge(tensors_by_config<EncoderLayers, ModelConfig>(config));
   return all;
 }
 
