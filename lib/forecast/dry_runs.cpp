@@ -65,6 +65,32 @@ struct DryRuns::Step {
   Elapsed time, time_update;
   double attention_seconds = 0;
 
+  // A clip's step on average, from one of each kind and how many there are; of memory the most.
+  using Counted = std::pair<Step, std::int64_t>;
+  static Step mean(std::span<const Counted> kinds) {
+    std::int64_t all = 0;
+    for (const auto& [kind, count] : kinds) all += count;
+    Step step = kinds.front().first;
+    for (std::int64_t Step::*amount :
+         {&Step::held, &Step::excess, &Step::host, &Step::per_thread, &Step::peers}) {
+      for (const auto& [kind, count] : kinds) step.*amount = std::max(step.*amount, kind.*amount);
+    }
+    for (std::int64_t Step::*amount :
+         {&Step::sent, &Step::flops, &Step::attention, &Step::fetched}) {
+      std::int64_t sum = 0;
+      for (const auto& [kind, count] : kinds) sum += count * (kind.*amount);
+      step.*amount = sum / all;
+    }
+    step.time = {};
+    step.attention_seconds = 0;
+    for (const auto& [kind, count] : kinds) {
+      const double share = static_cast<double>(count) / static_cast<double>(all);
+      step.time = step.time + share * kind.time;
+      step.attention_seconds += share * kind.attention_seconds;
+    }
+    return step;
+  }
+
   // If each layer beyond `one` adds what the second adds.
   static Step of_layers(const Step& one, const Step& two, std::int64_t layers) {
     Step step = two;
@@ -200,10 +226,27 @@ Ledger::Total attention(const Ledger& ledger) {
 
 }  // namespace
 
-// The second step, with what the first leaves; of a batch that decides which steps are computed,
-// the last, which always is.
+// One step of each expert, of those that are computed: the second, with what the first leaves; of a
+// batch that decides which steps are computed, the last, which always is.
 DryRuns::Step DryRuns::step(Transformer& part, const Batch& batch, const DenoiseLayout& layout,
                             int rank) {
+  const SamplingRecipe& sampling = batch.clips.front().sampling;
+  std::map<int, std::vector<std::int64_t>> steps;
+  for (int i = 0; i < sampling.sampler->calls(); ++i) {
+    if (!sampling.computes(i)) continue;
+    steps[part.model->expert(sampling.sampler->timestep(i))].push_back(i);
+  }
+  std::vector<Step::Counted> kinds;
+  for (const auto& [expert, numbers] : steps) {
+    const std::int64_t number =
+        sampling.decides ? numbers.back() : numbers[std::min<std::size_t>(1, numbers.size() - 1)];
+    kinds.emplace_back(step(part, batch, layout, rank, number), std::ssize(numbers));
+  }
+  return Step::mean(kinds);
+}
+
+DryRuns::Step DryRuns::step(Transformer& part, const Batch& batch, const DenoiseLayout& layout,
+                            int rank, std::int64_t number) {
   Ledger& ledger = part.ledger;
   const DryRun run(ledger);
   ledger.release();
@@ -223,8 +266,7 @@ DryRuns::Step DryRuns::step(Transformer& part, const Batch& batch, const Denoise
     conditioning.push_back({Tensor::empty(text, precision_.tensors, device.host()), {}});
     if (has_image) conditioning.back().image = Tensor::empty(box, DType::float32, device.host());
   }
-  const int calls = clip.sampling.sampler->calls();
-  const SavedState before{.step = clip.sampling.decides ? calls - 1 : std::min(1, calls - 1),
+  const SavedState before{.step = number,
                           .generator = TorchGenerator(0).saved(),
                           .history = batch.history,
                           .read = [&](const std::string&, const Box& of) {

@@ -84,6 +84,8 @@ class DryRuns final : public Costs, public std::enable_shared_from_this<DryRuns>
   Step training_step(Trained& part, const Batch& batch, const DenoiseLayout& layout, int rank,
                      const Replica& replica);
   Step step(Transformer& part, const Batch& batch, const DenoiseLayout& layout, int rank);
+  Step step(Transformer& part, const Batch& batch, const DenoiseLayout& layout, int rank,
+            std::int64_t number);
   Step step(const Batch& batch, const DenoiseLayout& layout, int rank, Residence residence,
             const Replica& replica = {});
   std::vector<std::int64_t> share(const DenoiseLayout& layout, int rank, const Replica& replica);

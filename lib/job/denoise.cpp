@@ -67,15 +67,7 @@ Denoising::Denoising(const comm::Group& group, const DenoiseLayout& layout, cons
       layout_(layout),
       batch_(batch),
       model_(model),
-      latents_(layout.latents.with_axis(1, batch.front().latent_channels)),
-      compute_(model.device(), group, branch_.capturable() && model.capturable(),
-               [this] {
-                 const bool keeps = batch_.front().format.keeps_residual;
-                 return prepared_->predict_together(
-                     latents(), time_, keeps ? Blocks::compute_and_keep : Blocks::compute);
-               }),
-      reuse_(model.device(), group, branch_.capturable() && model.capturable(),
-             [this] { return prepared_->predict_together(latents(), time_, Blocks::reuse); }) {
+      latents_(layout.latents.with_axis(1, batch.front().latent_channels)) {
   const Clip& first = batch.front();
   prepared_ = model.prepare({.group = branch_,
                              .layout = layout,
@@ -150,9 +142,9 @@ std::vector<Denoising::Predictions> Denoising::all_branches(const std::vector<Te
   return all;
 }
 
-const std::vector<Tensor>& Denoising::predict(Blocks blocks, bool interruptible) {
+const std::vector<Tensor>& Denoising::predict(const StepKind& kind, bool interruptible) {
   try {
-    return predict_together(blocks, interruptible);
+    return predict_together(kind, interruptible);
   } catch (const Error& error) {
     const bool lacks = error.status() == Status::unavailable && !model_.device().only_shapes;
     if (!lacks || group_.size() > 1) throw;
@@ -160,16 +152,20 @@ const std::vector<Tensor>& Denoising::predict(Blocks blocks, bool interruptible)
   }
 }
 
-const std::vector<Tensor>& Denoising::predict_together(Blocks blocks, bool interruptible) {
-  if (blocks == Blocks::reuse) return reuse_();
-  if (!interruptible || model_.device().is_cuda()) return compute_();
+const std::vector<Tensor>& Denoising::predict_together(const StepKind& kind, bool interruptible) {
+  RepeatedCall& call =
+      calls_
+          .try_emplace(kind, model_.device(), group_, branch_.capturable() && model_.capturable(),
+                       [this, kind] { return prepared_->predict_together(latents(), time_, kind); })
+          .first->second;
+  if (kind.blocks == Blocks::reuse || !interruptible || model_.device().is_cuda()) return call();
   at_interruption_point = [this] {
     if (group_.max(stop::leaving() ? std::int64_t{1} : 0) > 0) throw Interrupted();
   };
   struct End {
     ~End() { at_interruption_point = nullptr; }
   } const end;
-  return compute_();
+  return call();
 }
 
 // What a step does, with time_ set.
@@ -200,8 +196,10 @@ void Denoising::step_together(bool interruptible) {
   }
   const auto [computes, cache_sum] = decide(step);
   const trace::Scope scope(computes ? trace::spans::denoise_step : trace::spans::reuse_step);
-  std::vector<Predictions> predicted =
-      all_branches(predict(computes ? Blocks::compute : Blocks::reuse, interruptible));
+  const Blocks computing =
+      batch_.front().format.keeps_residual ? Blocks::compute_and_keep : Blocks::compute;
+  const StepKind kind{computes ? computing : Blocks::reuse, model_.expert(timestep)};
+  std::vector<Predictions> predicted = all_branches(predict(kind, interruptible));
   const Box& box = own_box(latents_, branch_);
   for (std::size_t clip = 0; clip < batch_.size(); ++clip) {
     const SamplingRecipe& recipe = batch_[clip].sampling;

@@ -2,6 +2,7 @@
 // The denoising loop, shared by all model families.
 #include <exception>
 #include <functional>
+#include <map>
 #include <string>
 #include <utility>
 
@@ -94,8 +95,8 @@ class Denoising {
   };
   std::vector<Predictions> all_branches(const std::vector<Tensor>& own) const;
   TeaCacheRule::Decision decide(std::int64_t step) const;
-  const std::vector<Tensor>& predict(Blocks blocks, bool interruptible);
-  const std::vector<Tensor>& predict_together(Blocks blocks, bool interruptible);
+  const std::vector<Tensor>& predict(const StepKind& kind, bool interruptible);
+  const std::vector<Tensor>& predict_together(const StepKind& kind, bool interruptible);
   std::vector<Tensor> latents() const;
   Box hidden_box(const Clip& clip, int rank) const;
 
@@ -109,7 +110,7 @@ class Denoising {
   std::unique_ptr<Denoiser::Prepared> prepared_;
   std::vector<std::int64_t> computed_;  ///< for each step whether it is; empty: all, or decided
   Tensor time_;
-  RepeatedCall compute_, reuse_;  ///< with the blocks, and without them
+  std::map<StepKind, RepeatedCall> calls_;  ///< those of each kind so far
 };
 
 }  // namespace reelmesh

@@ -9,10 +9,17 @@
 #include "tensor/dispatch.hpp"
 
 namespace reelmesh {
-double guidance_scale(double scale, bool dynamic, int steps, std::int64_t t) {
-  if (!dynamic) return scale;
-  const double progress = static_cast<double>(steps - t) / steps;
-  return 1.0 + scale * ((1.0 - std::cos(std::numbers::pi * std::pow(progress, 5.0))) / 2.0);
+
+GuidanceScale constant_guidance(double scale) {
+  return [scale](double) { return scale; };
+}
+
+GuidanceScale dynamic_guidance(double scale, int steps) {
+  return [scale, steps](double timestep) {
+    const auto t = static_cast<std::int64_t>(timestep);
+    const double progress = static_cast<double>(steps - t) / steps;
+    return 1.0 + scale * ((1.0 - std::cos(std::numbers::pi * std::pow(progress, 5.0))) / 2.0);
+  };
 }
 
 void guide_channels(double scale, std::int64_t channels, const Tensor& uncond, Tensor& cond) {

@@ -1,15 +1,20 @@
 #pragma once
 // Classifier-free guidance as CogVideoXPipeline of diffusers and Open-Sora's samplers compute it.
 #include <cstdint>
+#include <functional>
 
 #include "tensor/tensor.hpp"
 
 namespace reelmesh {
 
-/// The scale in effect at timestep t (the value 0..999, not the index of the step): `scale` itself
-/// or, if `dynamic`, 1 + scale·(1 - cos(π·((steps - t) / steps)⁵)) / 2. The formula is the
-/// reference's; it oscillates where t > steps.
-double guidance_scale(double scale, bool dynamic, int steps, std::int64_t t);
+/// The scale of a step by the timestep that the model is called with: 0..999, not the index of the
+/// step.
+using GuidanceScale = std::function<double(double timestep)>;
+/// The same scale in all steps.
+GuidanceScale constant_guidance(double scale);
+/// 1 + scale·(1 - cos(π·((steps - t) / steps)⁵)) / 2 with the timestep's integer part t. The
+/// formula is the reference's; it oscillates where t > steps.
+GuidanceScale dynamic_guidance(double scale, int steps);
 
 /// cond ← uncond + scale·(cond - uncond) in the first `channels` channels, each operation rounded
 /// to float32; other channels of cond do not change. uncond, cond: float32 [frame, channel, row,
@@ -19,15 +24,12 @@ void guide_channels(double scale, std::int64_t channels, const Tensor& uncond, T
 
 /// The guidance of one clip.
 struct Guidance {
-  double scale = 1;
-  bool dynamic = false;       ///< as in guidance_scale
-  int steps = 1;              ///< as requested
+  GuidanceScale scale = constant_guidance(1);
   std::int64_t channels = 1;  ///< acts on this many first channels of a prediction
 
   /// As guide_channels, with the scale at this timestep.
   void apply(double timestep, const Tensor& uncond, Tensor& cond) const {
-    const double now = guidance_scale(scale, dynamic, steps, static_cast<std::int64_t>(timestep));
-    guide_channels(now, channels, uncond, cond);
+    guide_channels(scale(timestep), channels, uncond, cond);
   }
 };
 

@@ -41,7 +41,7 @@ void bench(const std::vector<std::string>& words) {
                   config.sample_height, config.sample_width};
   clip.latent_channels = config.in_channels;
   clip.sampling = {.sampler = make_sampler(model.sampler, NoiseSchedule(model.scheduler, steps)),
-                   .guidance = {6, false, steps, config.out_channels},
+                   .guidance = {constant_guidance(6), config.out_channels},
                    .noise = {.initial = dtype, .in_step = dtype}};
   MeshRequest request;
   if (words.size() > 4) {

@@ -183,8 +183,8 @@ TEST(GuidanceScale, FollowsTheReferenceSequence) {
     double expected = 0;
     std::istringstream(line) >> scale >> steps >> t >> expected;
     // pow may differ in its last bit; for a cosine of 8 million that is an error of 1e-9.
-    EXPECT_NEAR(guidance_scale(scale, true, steps, t), expected, 2e-8) << line;
-    EXPECT_EQ(guidance_scale(scale, false, steps, t), scale);
+    EXPECT_NEAR(dynamic_guidance(scale, steps)(double(t)), expected, 2e-8) << line;
+    EXPECT_EQ(constant_guidance(scale)(double(t)), scale);
   }
 }
 
@@ -202,11 +202,13 @@ TEST(Guidance, RoundsEachOperation) {
 
 TEST(Guidance, HasTheScaleOfItsTimestep) {
   const Tensor uncond = filled({1, 2, 1, 1}, 1);
-  const Guidance guidance{6, true, 50, 1};
-  Tensor cond = filled({1, 2, 1, 1}, 2);
-  guidance.apply(40, uncond, cond);
-  EXPECT_EQ(cond.span<float>()[0], 1 + float(guidance_scale(6, true, 50, 40)));
-  EXPECT_EQ(cond.span<float>()[1], 2) << "it acts on the first channel only";
+  const Guidance guidance{[](double timestep) { return timestep < 500 ? 3 : 6; }, 1};
+  for (const double timestep : {400, 500}) {
+    Tensor cond = filled({1, 2, 1, 1}, 2);
+    guidance.apply(timestep, uncond, cond);
+    EXPECT_EQ(cond.span<float>()[0], timestep < 500 ? 4 : 7);
+    EXPECT_EQ(cond.span<float>()[1], 2) << "it acts on the first channel only";
+  }
 }
 
 // Steps on a box give the bits of steps on the whole array: random shapes, samplers and boxes, some

@@ -83,7 +83,9 @@ void CogVideoX::complete(Clip& clip, const Job& job, const ClipRequest& request,
   });
   clip.sampling = {
       .sampler = sampling.sampler,
-      .guidance = {clip.guidance(), job.dynamic_guidance, steps - skipped, c.out_channels},
+      .guidance = {job.dynamic_guidance ? dynamic_guidance(clip.guidance(), steps - skipped)
+                                        : constant_guidance(clip.guidance()),
+                   c.out_channels},
       .noise = {.initial = job.dtype, .in_step = job.dtype},
       .first_noise = {}};
   if (clip.strength()) clip.sampling.first_noise = sampling.first_noise;

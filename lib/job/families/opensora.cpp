@@ -54,7 +54,7 @@ ClipDefaults OpenSora::defaults() const {
 
 SamplingRecipe OpenSora::sampling(const Clip& clip, const Job& job) const {
   SamplingRecipe recipe;
-  recipe.guidance = {clip.guidance(), false, clip.steps(), folder_.transformer.in_channels};
+  recipe.guidance = {constant_guidance(clip.guidance()), folder_.transformer.in_channels};
   // Open-Sora 1.0 draws noise for both branches in each step. Open-Sora 1.2 draws the initial noise
   // in the dtype that it computes in.
   recipe.noise = {.channels_first = true,

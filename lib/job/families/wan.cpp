@@ -36,7 +36,7 @@ SamplingRecipe Wan::sampling(Clip& clip, const Job& job) const {
                                    [&]() -> std::shared_ptr<const Sampler> {
                                      return sampler.make(settings, clip.steps());
                                    }),
-          .guidance = {clip.guidance(), false, clip.steps(), folder_.transformer.out_channels},
+          .guidance = {constant_guidance(clip.guidance()), folder_.transformer.out_channels},
           .noise = {.channels_first = true},
           .first_noise = {}};
 }

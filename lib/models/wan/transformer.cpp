@@ -289,8 +289,8 @@ class PreparedWan final : public Denoiser::Prepared {
   }
 
   std::vector<Tensor> predict_together(std::span<const Tensor> latents, const Tensor& time,
-                                       Blocks blocks) override {
-    return transformer_(placement_, latents, context_, time, blocks, residual_);
+                                       const StepKind& kind) override {
+    return transformer_(placement_, latents, context_, time, kind.blocks, residual_);
   }
 
   Tensor residual(std::int64_t clip) const override {

@@ -34,9 +34,11 @@ Clip random_clip(Dice& dice, const CogVideoXConfig& config, std::uint64_t seed, 
   clip.record.settings.seed = seed;
   clip.record.settings.fps = 8;
   clip.record.settings.steps = steps;
-  clip.sampling = {.sampler = make_sampler(kind, NoiseSchedule(released_scheduler(), steps)),
-                   .guidance = {5, dice.roll(0, 1) == 1, steps, config.out_channels},
-                   .noise = {.initial = dtype, .in_step = dtype}};
+  clip.sampling = {
+      .sampler = make_sampler(kind, NoiseSchedule(released_scheduler(), steps)),
+      .guidance = {dice.roll(0, 1) == 1 ? dynamic_guidance(5, steps) : constant_guidance(5),
+                   config.out_channels},
+      .noise = {.initial = dtype, .in_step = dtype}};
   const auto tokens =
       std::size_t(config.learned_positions ? config.max_text_tokens : dice.roll(1, 20));
   clip.texts.resize(std::size_t(dice.roll(1, 2)), std::vector<std::int32_t>(tokens));

@@ -167,25 +167,25 @@ TEST_P(Transformer, PreparedBatchHasTheBitsOfItsClips) {
   const std::vector<Conditioning> conditioning{{text, {}}, {exchanged, {}}};
   const auto both = model.prepare(task, conditioning);
   const std::vector<Tensor> latents{first.local, second.local};
-  const auto together = both->predict_together(latents, time, Blocks::compute_and_keep);
-  const auto reused = both->predict_together(latents, later, Blocks::reuse);
+  const auto together = both->predict_together(latents, time, {Blocks::compute_and_keep});
+  const auto reused = both->predict_together(latents, later, {Blocks::reuse});
   ASSERT_EQ(together.size(), 4U);
   for (std::size_t clip = 0; clip < 2; ++clip) {
     const auto alone = model.prepare(task, {&conditioning[clip], 1});
     const std::span<const Tensor> own(&latents[clip], 1);
-    const auto results = alone->predict_together(own, time, Blocks::compute_and_keep);
+    const auto results = alone->predict_together(own, time, {Blocks::compute_and_keep});
     EXPECT_TRUE(same_bits(alone->residual(0), both->residual(std::int64_t(clip))));
     // As after a restart.
     const auto restarted = model.prepare(task, {&conditioning[clip], 1});
     restarted->set_residual(0, both->residual(std::int64_t(clip)));
-    const auto without = restarted->predict_together(own, later, Blocks::reuse);
+    const auto without = restarted->predict_together(own, later, {Blocks::reuse});
     for (std::size_t branch = 0; branch < 2; ++branch) {
       EXPECT_TRUE(same_bits(results[branch], together[2 * clip + branch]));
       EXPECT_TRUE(same_bits(without[branch], reused[2 * clip + branch]));
     }
   }
   // With its residual, a step without blocks has the bits of the step that kept it.
-  const auto again = both->predict_together(latents, time, Blocks::reuse);
+  const auto again = both->predict_together(latents, time, {Blocks::reuse});
   for (std::size_t i = 0; i < 4; ++i) EXPECT_LT(relative_error(again[i], together[i]), 1e-5);
 }
 

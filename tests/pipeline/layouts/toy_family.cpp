@@ -72,7 +72,7 @@ class ToyDenoiser final : public Denoiser {
     }
 
     std::vector<Tensor> predict_together(std::span<const Tensor> latents, const Tensor& time,
-                                         Blocks blocks) override {
+                                         const StepKind& kind) override {
       std::vector<Tensor> all;
       for (std::size_t clip = 0; clip < latents.size(); ++clip) {
         const Tensor seen = images_[clip].empty() ? latents[clip] : latents[clip].clone();
@@ -86,12 +86,12 @@ class ToyDenoiser final : public Denoiser {
           ops::add_table(row, time);
         }
         const Tensor before = x.clone();
-        if (blocks == Blocks::reuse) {
+        if (kind.blocks == Blocks::reuse) {
           ops::add(x, residuals_[clip]);
         } else {
           run_block(texts_[clip], x);
         }
-        if (blocks == Blocks::compute_and_keep) {
+        if (kind.blocks == Blocks::compute_and_keep) {
           residuals_[clip] = ops::scaled(before, -1);
           ops::add(residuals_[clip], x);
         }
@@ -262,7 +262,7 @@ class Toy final : public Family {
                    clip.format.branches, width};
     clip.sampling = {
         std::make_shared<RectifiedFlow>(RectifiedFlowConfig{}, clip.steps(), clip.format.size),
-        {clip.guidance(), false, clip.steps(), channels},
+        {constant_guidance(clip.guidance()), channels},
         {},
         {},
         {}};
