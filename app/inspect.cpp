@@ -15,6 +15,9 @@
 #include "models/opensora/config.hpp"
 #include "models/wan/config.hpp"
 #include "options.hpp"
+#include "sampler/iddpm.hpp"
+#include "sampler/rectified_flow.hpp"
+#include "sampler/sampler_rows.hpp"
 #include "weights/json.hpp"
 #include "weights/lora.hpp"
 #include "weights/names.hpp"
@@ -212,13 +215,12 @@ void print_scheduler(const ModelPaths& paths) {
   const NamedClass named = class_of_part(paths, "scheduler", config);
   const std::string& name = named.name;
   std::cout << ": " << name << '\n';
-  if (name == "IDDPM" || name == "RFLOW") {
+  if (name == IddpmConfig::class_name || name == RectifiedFlowConfig::class_name) {
     line(fmt::format("{} steps, guidance {}", config.get_int("num_sampling_steps", 0),
                      config.get_double("cfg_scale", 0)));
     return;
   }
-  const auto is_named = [&](const FlowSampler& sampler) { return sampler.class_name == name; };
-  if (std::ranges::any_of(flow_samplers(), is_named)) {
+  if (find_sampler(flow_samplers(), name, &FlowSampler::class_name) != nullptr) {
     const FlowSettings flow = read_flow_scheduler(config, named).settings;
     line(fmt::format("noise levels of {} timesteps, shift {}", flow.num_train_timesteps,
                      flow.shift));

@@ -10,6 +10,9 @@
 #include "job/requests.hpp"
 #include "job/train_options.hpp"
 #include "job/values.hpp"
+#include "sampler/cogvideox.hpp"
+#include "sampler/flow_samplers.hpp"
+#include "sampler/sampler_rows.hpp"
 #include "weights/lora.hpp"
 
 namespace reelmesh {
@@ -24,7 +27,6 @@ constexpr std::array<Text, 4> weights{"auto", "replicated", "sharded", "host"};
 constexpr std::array<Text, 4> part_weights{"same", "auto", "replicated", "host"};
 constexpr std::array<std::optional<WeightsChoice>, 4> choices_of_part{
     std::nullopt, WeightsChoice::automatic, WeightsChoice::replicated, WeightsChoice::host};
-constexpr std::array<Text, 4> schedulers{"ddim", "dpm", "unipc", "euler"};
 constexpr std::array<Text, 3> backends{"auto", "cpu", "cuda"};
 constexpr std::array<Text, 3> transports{"auto", "nccl", "mpi"};
 constexpr std::array<Text, 2> attentions{"auto", "own"};
@@ -295,7 +297,18 @@ std::vector<Option> prompt_options() {
        }}};
 }
 
+// The samplers of all families.
+std::vector<Text> samplers() {
+  std::vector<Text> names;
+  for (const CogVideoXSampler& sampler : cogvideox_samplers()) names.push_back(sampler.option);
+  for (const FlowSampler& sampler : flow_samplers()) names.push_back(sampler.option);
+  return names;
+}
+
 std::vector<Option> sample_options() {
+  static const std::string sampler_help =
+      fmt::format("CogVideoX: {}; Wan: {} [default: the checkpoint's]",
+                  sampler_names(cogvideox_samplers()), sampler_names(flow_samplers()));
   std::vector<Option> all;
   add_clip_settings(all, std::make_index_sequence<std::tuple_size_v<decltype(clip_settings)>>());
   const std::vector<Option> of_all_clips{
@@ -306,11 +319,10 @@ std::vector<Option> sample_options() {
          d.job.dynamic_guidance = parse_switch(text, option);
        },
        false, [](const Job& job, const Computation&) { return yes_no(job.dynamic_guidance); }},
-      {"sample.scheduler", "NAME",
-       "CogVideoX: ddim or dpm; Wan: unipc or euler [default: the checkpoint's]", nullptr,
-       Effect::attribute,
+      {"sample.scheduler", "NAME", sampler_help.c_str(), nullptr, Effect::attribute,
        [](Draft& d, Text text, Where option) {
-         d.job.scheduler = schedulers[parse_choice(text, option, schedulers)];
+         const std::vector<Text> names = samplers();
+         d.job.scheduler = names[parse_choice(text, option, names)];
        }},
       {"sample.batch", "N",
        "clips of the same format that a denoising group computes together, 1 to 1000; more memory, "

@@ -1,6 +1,7 @@
 #pragma once
-// CogVideoX's samplers, as in diffusers.
+// CogVideoX's samplers, as in diffusers. To add one: a class, and a row of cogvideox_samplers().
 #include <memory>
+#include <span>
 #include <string_view>
 
 #include "sampler/noise_schedule.hpp"
@@ -8,19 +9,14 @@
 
 namespace reelmesh {
 
-enum class SamplerKind {
-  ddim,  ///< CogVideoXDDIMScheduler: deterministic
-  dpm,   ///< CogVideoXDPMScheduler: stochastic DPM-Solver++ (2M)
+/// A row of a table of samplers (sampler_rows.hpp).
+struct CogVideoXSampler {
+  std::string_view option, class_name;
+  std::unique_ptr<const Sampler> (*make)(NoiseSchedule schedule);
 };
+std::span<const CogVideoXSampler> cogvideox_samplers();
 
-/// "CogVideoXDDIMScheduler" or "CogVideoXDPMScheduler", the _class_name of scheduler_config.json.
-/// Throws Error(data) for anything else.
-SamplerKind sampler_kind_of_class(std::string_view name);
-/// "ddim" or "dpm", the sample.scheduler of a job. Throws Error(usage) for anything else.
-SamplerKind sampler_kind_of_option(std::string_view name);
-std::string_view scheduler_class(SamplerKind kind);  ///< the _class_name
-
-/// Draws no noise and keeps nothing between steps.
+/// Deterministic. Draws no noise and keeps nothing between steps.
 class DdimSampler final : public Sampler {
  public:
   explicit DdimSampler(NoiseSchedule schedule) : schedule_(std::move(schedule)) {}
@@ -33,8 +29,9 @@ class DdimSampler final : public Sampler {
   NoiseSchedule schedule_;
 };
 
-/// Keeps the clean latents (x0) predicted in the previous step. Draws noise once in the first and
-/// the last step and twice in all others, because the reference discards its first draw there.
+/// Stochastic DPM-Solver++ (2M). Keeps the clean latents (x0) predicted in the previous step. Draws
+/// noise once in the first and the last step and twice in all others, because the reference
+/// discards its first draw there.
 class DpmSampler final : public Sampler {
  public:
   explicit DpmSampler(NoiseSchedule schedule) : schedule_(std::move(schedule)) {}
@@ -47,7 +44,5 @@ class DpmSampler final : public Sampler {
  private:
   NoiseSchedule schedule_;
 };
-
-std::unique_ptr<const Sampler> make_sampler(SamplerKind kind, NoiseSchedule schedule);
 
 }  // namespace reelmesh

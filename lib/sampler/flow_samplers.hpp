@@ -1,5 +1,6 @@
 #pragma once
-// The samplers of flow models by their names.
+// The samplers of flow models. To add one: a class, a row of flow_samplers(), and how its
+// scheduler_config.json is read (models/common/flow_scheduler.cpp).
 #include <memory>
 #include <span>
 #include <string_view>
@@ -9,17 +10,12 @@
 
 namespace reelmesh {
 
+/// A row of a table of samplers (sampler_rows.hpp).
 struct FlowSampler {
-  std::string_view option;      ///< the sample.scheduler of a job: "unipc"
-  std::string_view class_name;  ///< the _class_name of scheduler_config.json
+  std::string_view option, class_name;
   /// Errors of FlowSchedule.
   std::unique_ptr<const Sampler> (*make)(const FlowSettings& settings, int steps);
 };
-
 std::span<const FlowSampler> flow_samplers();
-/// Throws Error(data) for another class.
-const FlowSampler& flow_sampler_of_class(std::string_view name);
-/// Throws Error(usage) for another name.
-const FlowSampler& flow_sampler_of_option(std::string_view name);
 
 }  // namespace reelmesh

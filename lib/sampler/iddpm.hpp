@@ -3,6 +3,7 @@
 // (Nichol & Dhariwal 2021). Source of the rules: IDDPM of Open-Sora 1.0, which takes them from
 // OpenAI's guided-diffusion and DiT. Tables are float64 and rounded to float32 when used.
 #include <cstdint>
+#include <string_view>
 #include <vector>
 
 #include "sampler/sampler.hpp"
@@ -12,6 +13,7 @@ namespace reelmesh {
 /// The fields of scheduler_config.json for _class_name IDDPM; defaults are those of Open-Sora's
 /// constructor. Released models are used with 100 steps and a scale of 7.
 struct IddpmConfig {
+  static constexpr std::string_view class_name = "IDDPM";  ///< in scheduler_config.json
   std::int64_t num_sampling_steps = 1000;
   double cfg_scale = 4.0;
   /// Guidance acts on this many first channels; the others and the variance are those predicted for

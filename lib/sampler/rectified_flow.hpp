@@ -3,6 +3,7 @@
 // that are shifted towards the noise for larger videos (Esser et al. 2024). Source of the rules:
 // RFLOW and timestep_transform of Open-Sora 1.2, in float32.
 #include <cstdint>
+#include <string_view>
 #include <vector>
 
 #include "sampler/sampler.hpp"
@@ -13,6 +14,7 @@ namespace reelmesh {
 /// The fields of scheduler_config.json for _class_name RFLOW; defaults are those of Open-Sora's
 /// constructor. Released models are used with 30 steps, a scale of 7 and shifted timesteps.
 struct RectifiedFlowConfig {
+  static constexpr std::string_view class_name = "RFLOW";  ///< in scheduler_config.json
   std::int64_t num_sampling_steps = 10;
   double cfg_scale = 4.0;
   std::int64_t num_timesteps = 1000;

@@ -40,7 +40,7 @@ void bench(const std::vector<std::string>& words) {
   clip.latents = {(std::stoi(words.at(1)) - 1) / config.temporal_compression + config.patch.frames,
                   config.sample_height, config.sample_width};
   clip.latent_channels = config.in_channels;
-  clip.sampling = {.sampler = make_sampler(model.sampler, NoiseSchedule(model.scheduler, steps)),
+  clip.sampling = {.sampler = model.sampler->make(NoiseSchedule(model.scheduler, steps)),
                    .guidance = {constant_guidance(6), config.out_channels},
                    .noise = {.initial = dtype, .in_step = dtype}};
   MeshRequest request;

@@ -140,7 +140,7 @@ TEST(Describe, DescribesClips) {
   Clip from_video = one.kinds[0];
   from_video.record.settings.strength = 0.8;
   from_video.sampling.sampler =
-      make_sampler(SamplerKind::ddim, NoiseSchedule(released_scheduler(), 20, 4));
+      std::make_shared<const DdimSampler>(NoiseSchedule(released_scheduler(), 20, 4));
   ClipKinds kinds;
   kinds.add(from_video);
   EXPECT_EQ(describe_clips(one.clips, kinds),

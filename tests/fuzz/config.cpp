@@ -5,6 +5,7 @@
 #include "models/checkpoints/parts.hpp"
 #include "models/cogvideox/folder.hpp"
 #include "models/opensora/folder.hpp"
+#include "sampler/sampler_rows.hpp"
 #include "weights/model_paths.hpp"
 
 using namespace reelmesh;
@@ -58,7 +59,8 @@ void read_schedulers(const Config& config) {
   fuzz::refusals_allowed([&] {
     const SchedulerConfig scheduler = read_scheduler(config);
     check(scheduler);
-    make_sampler(sampler_kind_of_class(class_named_in(config)), NoiseSchedule(scheduler, steps));
+    sampler_of_class(cogvideox_samplers(), class_named_in(config))
+        .make(NoiseSchedule(scheduler, steps));
   });
   fuzz::refusals_allowed([&] {
     const auto folder = OpenSoraFolder::open(opensora);

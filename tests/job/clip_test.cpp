@@ -23,7 +23,7 @@ Clip clip(int index) {
   clip.record.settings.fps = 8;
   clip.format = {{64, 96, 16}, 2};
   clip.sampling.sampler =
-      make_sampler(SamplerKind::ddim, NoiseSchedule(released_scheduler(), clip.steps()));
+      std::make_shared<const DdimSampler>(NoiseSchedule(released_scheduler(), clip.steps()));
   return clip;
 }
 

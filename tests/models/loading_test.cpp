@@ -134,6 +134,13 @@ TEST(Configs, OfFlowSchedulers) {
         },
         "scheduler_config.json", key);
   }
+  for (const FlowSampler& sampler : flow_samplers()) {  // none is without a reader of its file
+    try {
+      read({}, std::string(sampler.class_name));
+    } catch (const Error& error) {
+      EXPECT_EQ(error.status(), Status::data) << error.what();
+    }
+  }
   test::expect_error(
       Status::data, [&] { read(unipc, "DDIMScheduler"); }, "model_index.json: scheduler",
       "DDIMScheduler", "UniPCMultistepScheduler or FlowMatchEulerDiscreteScheduler");

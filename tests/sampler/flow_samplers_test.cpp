@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "sampler/flow_euler.hpp"
+#include "sampler/sampler_rows.hpp"
 #include "sampler/unipc.hpp"
 #include "support/expect_error.hpp"
 #include "support/random_tensor.hpp"
@@ -36,8 +37,8 @@ TEST(FlowSamplers, HaveTheSchedulesOfTheReference) {
                                         : euler_schedule(settings_of(given), steps);
     EXPECT_EQ(schedule.sigmas, given["sigmas"].get<std::vector<float>>());
     EXPECT_EQ(schedule.timesteps, given["timesteps"].get<std::vector<double>>());
-    const auto sampler =
-        flow_sampler_of_option(given["sampler"].get<std::string>()).make(settings_of(given), steps);
+    const auto sampler = sampler_of_option(flow_samplers(), given["sampler"].get<std::string>())
+                             .make(settings_of(given), steps);
     ASSERT_EQ(sampler->calls(), steps);
     for (int i = 0; i < steps; ++i) {
       EXPECT_EQ(sampler->timestep(i), schedule.timesteps[static_cast<std::size_t>(i)]);
@@ -52,7 +53,7 @@ TEST(FlowSamplers, TakeTheStepsOfTheReference) {
   for (const auto& given : flow_cases()) {
     SCOPED_TRACE(fmt::format("{} {} {} {}", given["sampler"].dump(), given["steps"].dump(),
                              given["shift"].dump(), given["kind"].dump()));
-    const auto sampler = flow_sampler_of_option(given["sampler"].get<std::string>())
+    const auto sampler = sampler_of_option(flow_samplers(), given["sampler"].get<std::string>())
                              .make(settings_of(given), given["steps"].get<int>());
     Tensor x = Tensor::empty({1, 1, 1, elements}, DType::float32), v = x.clone();
     for (int k = 0; k < elements; ++k) x.data<float>()[k] = static_cast<float>(k - 2);
@@ -115,13 +116,13 @@ TEST(FlowSamplers, GiveTheSameBitsInPartsAndAfterARestart) {
 }
 
 TEST(FlowSamplers, AreFoundByTheirNames) {
-  EXPECT_EQ(flow_sampler_of_option("unipc").class_name, "UniPCMultistepScheduler");
-  EXPECT_EQ(flow_sampler_of_class("FlowMatchEulerDiscreteScheduler").option, "euler");
+  EXPECT_EQ(sampler_of_option(flow_samplers(), "unipc").class_name, "UniPCMultistepScheduler");
+  EXPECT_EQ(sampler_of_class(flow_samplers(), "FlowMatchEulerDiscreteScheduler").option, "euler");
   test::expect_error(
-      Status::usage, [] { flow_sampler_of_option("ddim"); }, "sample.scheduler", "ddim",
+      Status::usage, [] { sampler_of_option(flow_samplers(), "ddim"); }, "sample.scheduler", "ddim",
       "unipc or euler");
   test::expect_error(
-      Status::data, [] { flow_sampler_of_class("DDIMScheduler"); }, "DDIMScheduler",
+      Status::data, [] { sampler_of_class(flow_samplers(), "DDIMScheduler"); }, "DDIMScheduler",
       "UniPCMultistepScheduler");
 }
 

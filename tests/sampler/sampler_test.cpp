@@ -11,6 +11,8 @@
 #include "sampler/generator.hpp"
 #include "sampler/guidance.hpp"
 #include "sampler/noise.hpp"
+#include "sampler/sampler_rows.hpp"
+#include "support/expect_error.hpp"
 
 namespace reelmesh {
 namespace {
@@ -42,7 +44,8 @@ TEST(Sampler, TakesTheStepsOfTheReferenceToTheBit) {
     in >> kind >> steps >> config.timestep_spacing >> config.snr_shift_scale >>
         config.rescale_betas_zero_snr >> config.set_alpha_to_one >> calls;
     ASSERT_TRUE(in);
-    const auto sampler = make_sampler(sampler_kind_of_option(kind), NoiseSchedule(config, steps));
+    const auto sampler =
+        sampler_of_option(cogvideox_samplers(), kind).make(NoiseSchedule(config, steps));
     ASSERT_EQ(sampler->calls(), calls);
 
     TorchGenerator generator(3);
@@ -79,7 +82,7 @@ TEST(Sampler, BeginsFromVideosLikeTheReference) {
                         : type == "bfloat16" ? DType::bfloat16
                                              : DType::float16;
     const NoiseSchedule schedule(config, steps, skipped_steps(steps, strength));
-    const auto sampler = make_sampler(sampler_kind_of_option(kind), schedule);
+    const auto sampler = sampler_of_option(cogvideox_samplers(), kind).make(schedule);
     ASSERT_EQ(sampler->calls(), calls);
     EXPECT_EQ(sampler->timestep(0), first);
 
@@ -167,12 +170,17 @@ TEST(Sampler, WorksOnAnEmptyBox) {
   }
 }
 
-TEST(SamplerKind, IsKnownByItsNames) {
-  EXPECT_EQ(sampler_kind_of_class("CogVideoXDDIMScheduler"), SamplerKind::ddim);
-  EXPECT_EQ(sampler_kind_of_class("CogVideoXDPMScheduler"), SamplerKind::dpm);
-  EXPECT_THROW(sampler_kind_of_class("EulerDiscreteScheduler"), Error);
-  EXPECT_THROW(sampler_kind_of_option("euler"), Error);
-  EXPECT_EQ(scheduler_class(SamplerKind::dpm), "CogVideoXDPMScheduler");
+TEST(CogVideoXSamplers, AreFoundByTheirNames) {
+  const auto rows = cogvideox_samplers();
+  EXPECT_EQ(sampler_of_class(rows, "CogVideoXDDIMScheduler").option, "ddim");
+  EXPECT_EQ(sampler_of_option(rows, "dpm").class_name, "CogVideoXDPMScheduler");
+  test::expect_error(
+      Status::data, [&] { sampler_of_class(rows, "EulerDiscreteScheduler"); },
+      "found the class EulerDiscreteScheduler, expected CogVideoXDDIMScheduler or "
+      "CogVideoXDPMScheduler");
+  test::expect_error(
+      Status::usage, [&] { sampler_of_option(rows, "euler"); },
+      "sample.scheduler is \"euler\", expected ddim or dpm");
 }
 
 TEST(GuidanceScale, FollowsTheReferenceSequence) {
@@ -218,7 +226,8 @@ TEST(Sampler, GivesABoxTheBitsOfTheWhole) {
   for (int i = 0; i < 30; ++i) {
     Shape global;
     for (int axis = 0; axis < 4; ++axis) global.push_back(1 + std::int64_t(random() % 6));
-    const SamplerKind kind = i % 2 == 0 ? SamplerKind::ddim : SamplerKind::dpm;
+    const CogVideoXSampler& kind =
+        cogvideox_samplers()[std::size_t(i) % cogvideox_samplers().size()];
     const int steps = 2 + int(random() % 5);
     const auto run = [&](const Shape& offset, const Shape& extent) {
       TorchGenerator generator{unsigned(i)}, predictions{77};
@@ -227,7 +236,7 @@ TEST(Sampler, GivesABoxTheBitsOfTheWhole) {
         fill_noise(from, global, offset, extent, box.data<float>());
         return box;
       };
-      const auto sampler = make_sampler(kind, NoiseSchedule(released_scheduler(), steps));
+      const auto sampler = kind.make(NoiseSchedule(released_scheduler(), steps));
       Tensor x = drawn(generator);
       std::vector<Tensor> history;
       for (int step = 0; step < sampler->calls(); ++step) {

@@ -5,6 +5,7 @@
 #include "models/cogvideox/decoder.hpp"
 #include "models/cogvideox/encoder.hpp"
 #include "models/cogvideox/transformer.hpp"
+#include "sampler/sampler_rows.hpp"
 
 namespace reelmesh {
 namespace {
@@ -76,10 +77,11 @@ void CogVideoX::complete(Clip& clip, const Job& job, const ClipRequest& request,
           "{}: found {} for clip {}, which leaves none of {} steps, expected at least {:.3f}",
           request.settings.strength ? request.where + ": strength" : "sample.strength",
           clip.strength().value_or(1), clip.index(), steps, std::ceil(1000.0 / steps) / 1000);
-  const SamplerKind kind = job.scheduler ? sampler_kind_of_option(*job.scheduler) : folder_.sampler;
-  const Sampling sampling = samplings_.get({kind, steps, skipped, job.dtype}, [&] {
+  const CogVideoXSampler& sampler =
+      job.scheduler ? sampler_of_option(cogvideox_samplers(), *job.scheduler) : *folder_.sampler;
+  const Sampling sampling = samplings_.get({sampler.option, steps, skipped, job.dtype}, [&] {
     const NoiseSchedule schedule(folder_.scheduler, steps, skipped);
-    return Sampling{make_sampler(kind, schedule), first_noise_level(schedule, job.dtype)};
+    return Sampling{sampler.make(schedule), first_noise_level(schedule, job.dtype)};
   });
   clip.sampling = {
       .sampler = sampling.sampler,
@@ -89,7 +91,7 @@ void CogVideoX::complete(Clip& clip, const Job& job, const ClipRequest& request,
       .noise = {.initial = job.dtype, .in_step = job.dtype},
       .first_noise = {}};
   if (clip.strength()) clip.sampling.first_noise = sampling.first_noise;
-  record.scheduler = std::string(scheduler_class(kind));
+  record.scheduler = std::string(sampler.class_name);
 
   record.token_ids = encode_prompt(tokenizer, request, request.prompt, c.max_text_tokens, clip).ids;
   if (clip.guidance() > 1) {  // guidance of at most 1 needs no unconditional branch

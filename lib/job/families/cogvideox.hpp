@@ -48,7 +48,7 @@ class CogVideoX final : public Family {
   };
   CogVideoXFolder folder_;
   // By sampler, steps, skipped steps and type.
-  mutable Shared<std::tuple<SamplerKind, int, int, DType>, Sampling> samplings_;
+  mutable Shared<std::tuple<std::string_view, int, int, DType>, Sampling> samplings_;
 };
 
 }  // namespace reelmesh

@@ -97,7 +97,7 @@ void OpenSora::complete(Clip& clip, const Job& job, const ClipRequest& request,
   const auto patches = [](std::int64_t n, std::int64_t patch) { return (n + patch - 1) / patch; };
   clip.hidden = {clip.latents[0], patches(clip.latents[1], c.patch.rows),
                  patches(clip.latents[2], c.patch.columns), STDiT::branches, c.hidden};
-  clip.record.scheduler = folder_.scheduler_name();
+  clip.record.scheduler = std::string(folder_.scheduler_name());
   Encoded text = encode_prompt(tokenizer, request, encoder_caption(folder_, job, request),
                                c.max_text_tokens, clip);
   text.ids.resize(static_cast<std::size_t>(text.kept));

@@ -3,6 +3,7 @@
 #include "models/wan/decoder.hpp"
 #include "models/wan/encoder.hpp"
 #include "models/wan/transformer.hpp"
+#include "sampler/sampler_rows.hpp"
 
 namespace reelmesh {
 
@@ -29,8 +30,8 @@ SamplingRecipe Wan::sampling(Clip& clip, const Job& job) const {
   std::optional<double>& shift = clip.record.settings.flow_shift;
   settings.shift = shift ? *shift : settings.shift;
   shift = settings.shift;
-  const FlowSampler& sampler =
-      job.scheduler ? flow_sampler_of_option(*job.scheduler) : *folder_.scheduler.sampler;
+  const FlowSampler& sampler = job.scheduler ? sampler_of_option(flow_samplers(), *job.scheduler)
+                                             : *folder_.scheduler.sampler;
   clip.record.scheduler = std::string(sampler.class_name);
   return {.sampler = samplers_.get({sampler.option, settings, clip.steps()},
                                    [&]() -> std::shared_ptr<const Sampler> {

@@ -1,6 +1,7 @@
 #include "models/cogvideox/folder.hpp"
 
 #include "models/common/parts_match.hpp"
+#include "sampler/sampler_rows.hpp"
 
 namespace reelmesh {
 
@@ -30,7 +31,8 @@ CogVideoXFolder CogVideoXFolder::open(const ModelPaths& paths) {
   f.scheduler = read_scheduler(scheduler);
   const NamedClass sampler = class_of_part(paths, "scheduler", scheduler);
   errors_begin_with(scheduler.file().string(), [&] { check(f.scheduler); });
-  errors_begin_with(sampler.where, [&] { f.sampler = sampler_kind_of_class(sampler.name); });
+  errors_begin_with(sampler.where,
+                    [&] { f.sampler = &sampler_of_class(cogvideox_samplers(), sampler.name); });
 
   require_as_in_transformer(paths, "the text encoder has {} channels", f.text_encoder.d_model,
                             f.transformer.text_channels);

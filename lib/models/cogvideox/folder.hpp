@@ -25,7 +25,8 @@ struct CogVideoXFolder {
   CogVideoXVaeConfig vae;
   T5Config text_encoder;
   SchedulerConfig scheduler;
-  SamplerKind sampler = SamplerKind::ddim;  ///< by the class that model_index.json names
+  /// By the class that model_index.json names.
+  const CogVideoXSampler* sampler = &cogvideox_samplers().front();
 
   /// Throws Error(no_input) for missing folders and files, Error(data) if this is not a CogVideoX
   /// model or its parts do not match.

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <string_view>
 
+#include "sampler/sampler_rows.hpp"
+
 namespace reelmesh {
 namespace {
 
@@ -55,7 +57,8 @@ constexpr Reader readers[] = {{"unipc", read_unipc}, {"euler", read_euler}};
 
 FlowScheduler read_flow_scheduler(const Config& config, const NamedClass& named) {
   FlowScheduler scheduler;
-  errors_begin_with(named.where, [&] { scheduler.sampler = &flow_sampler_of_class(named.name); });
+  errors_begin_with(named.where,
+                    [&] { scheduler.sampler = &sampler_of_class(flow_samplers(), named.name); });
   scheduler.settings.num_train_timesteps = config.get_int("num_train_timesteps", 1000, 1, 1000000);
   const Reader* reader = std::ranges::find(readers, scheduler.sampler->option, &Reader::option);
   expect(reader != std::end(readers), "no reader of the scheduler {}", named.name);

@@ -14,9 +14,10 @@ std::variant<IddpmConfig, RectifiedFlowConfig> read_open_sora_scheduler(const Co
     errors_begin_with(config.file().string(), [&] { check(scheduler); });
     return scheduler;
   };
-  if (named.name == "IDDPM") return checked(IddpmConfig{});
-  require(named.name == "RFLOW", Status::data, "{}: found the class {}, expected IDDPM or RFLOW",
-          named.where, named.name);
+  if (named.name == IddpmConfig::class_name) return checked(IddpmConfig{});
+  require(named.name == RectifiedFlowConfig::class_name, Status::data,
+          "{}: found the class {}, expected {} or {}", named.where, named.name,
+          IddpmConfig::class_name, RectifiedFlowConfig::class_name);
   RectifiedFlowConfig flow;
   flow.num_timesteps = config.get_int("num_timesteps", flow.num_timesteps, 1, 1000000);
   flow.use_discrete_timesteps =
@@ -44,8 +45,8 @@ OpenSoraFolder OpenSoraFolder::open(const ModelPaths& paths) {
   return f;
 }
 
-const char* OpenSoraFolder::scheduler_name() const {
-  return std::holds_alternative<IddpmConfig>(scheduler) ? "IDDPM" : "RFLOW";
+std::string_view OpenSoraFolder::scheduler_name() const {
+  return std::visit([](const auto& s) { return s.class_name; }, scheduler);
 }
 
 std::int64_t OpenSoraFolder::default_steps() const {

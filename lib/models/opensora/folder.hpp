@@ -26,7 +26,7 @@ struct OpenSoraFolder {
   /// model or its parts do not match.
   static OpenSoraFolder open(const ModelPaths& paths);
 
-  const char* scheduler_name() const;  ///< "IDDPM", "RFLOW"
+  std::string_view scheduler_name() const;  ///< of its class: "IDDPM", "RFLOW"
   std::int64_t default_steps() const;
   double default_guidance() const;
   /// Size and frames per second of clips unless the job sets them. v1: the size in config.json, at

@@ -29,13 +29,13 @@ using reelmesh::test::same_bits;
 constexpr int steps = 3;
 
 Clip random_clip(Dice& dice, const CogVideoXConfig& config, std::uint64_t seed, DType dtype) {
-  const SamplerKind kind = dice.roll(0, 1) == 1 ? SamplerKind::ddim : SamplerKind::dpm;
+  const CogVideoXSampler& sampler = cogvideox_samplers()[std::size_t(dice.roll(0, 1))];
   Clip clip;
   clip.record.settings.seed = seed;
   clip.record.settings.fps = 8;
   clip.record.settings.steps = steps;
   clip.sampling = {
-      .sampler = make_sampler(kind, NoiseSchedule(released_scheduler(), steps)),
+      .sampler = sampler.make(NoiseSchedule(released_scheduler(), steps)),
       .guidance = {dice.roll(0, 1) == 1 ? dynamic_guidance(5, steps) : constant_guidance(5),
                    config.out_channels},
       .noise = {.initial = dtype, .in_step = dtype}};

@@ -11,6 +11,7 @@
 #include "plan/denoise.hpp"
 #include "sampler/flow_samplers.hpp"
 #include "sampler/rectified_flow.hpp"
+#include "sampler/sampler_rows.hpp"
 #include "weights/config.hpp"
 
 namespace reelmesh::test {
@@ -267,7 +268,7 @@ class Toy final : public Family {
         {},
         {}};
     if (job.scheduler) {
-      const FlowSampler& sampler = flow_sampler_of_option(*job.scheduler);
+      const FlowSampler& sampler = sampler_of_option(flow_samplers(), *job.scheduler);
       clip.record.scheduler = sampler.class_name;
       clip.sampling.sampler =
           sampler.make({.shift = clip.record.settings.flow_shift.value_or(1)}, clip.steps());

@@ -38,9 +38,9 @@ Tensor run(Device device, int calls, std::int64_t channels, F&& step) {
 }
 
 TEST_P(SamplerOnGpu, CogVideoXHasTheBitsOfTheHost) {
-  for (const SamplerKind kind : {SamplerKind::ddim, SamplerKind::dpm}) {
+  for (const CogVideoXSampler& kind : cogvideox_samplers()) {
     const auto sampled = [&](Device device) {
-      const auto sampler = make_sampler(kind, NoiseSchedule(released_scheduler(), 6));
+      const auto sampler = kind.make(NoiseSchedule(released_scheduler(), 6));
       std::vector<Tensor> history;
       return run(device, 6, latent[1],
                  [&](int i, const Tensor& a, Tensor& b, Tensor& x, const auto& draw) {
@@ -48,7 +48,7 @@ TEST_P(SamplerOnGpu, CogVideoXHasTheBitsOfTheHost) {
                    sampler->step(i, b, x, history, draw);
                  });
     };
-    EXPECT_TRUE(same_bits(sampled(test_device()), sampled({}))) << static_cast<int>(kind);
+    EXPECT_TRUE(same_bits(sampled(test_device()), sampled({}))) << kind.option;
   }
 }
 
