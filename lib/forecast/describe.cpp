@@ -208,12 +208,12 @@ json describe(const JobPlan& planned, const std::vector<BatchOutline>& batches,
   if (planned.train) {
     for (json& row : all["by_rank"]) row["role"] = role_in_training(row["role"]);
     all["training"] = {{"clips_of_step", planned.train->batch},
-                       {"method", name_of(planned.train->method)},
+                       {"method", planned.train->method->name},
                        {"encodes_images", planned.family->image_scale().has_value()}};
-    if (planned.train->method == TrainMethod::lora) {
-      all["training"]["lora_rank"] = planned.train->lora.rank;
-      all["training"]["lora_targets"] = planned.train->lora.targets;
-      all["training"]["lora_rank_pattern"] = pattern_text(planned.train->lora.rank_pattern);
+    if (const std::optional<LoraShape> lora = lora_shape(*planned.train)) {
+      all["training"]["lora_rank"] = lora->rank;
+      all["training"]["lora_targets"] = lora->targets;
+      all["training"]["lora_rank_pattern"] = pattern_text(lora->ranks);
     }
   }
   if (prediction) all["predicted"] = describe(*prediction, planned);
@@ -235,13 +235,9 @@ std::string describe_training(const JobPlan& planned, std::int64_t clips) {
     if (counts[i] < clips) sizes += fmt::format("{}{} ", sizes.empty() ? "" : ", ", counts[i]);
     sizes += fmt::format("of {}", shown(planned.formats[i].size));
   }
-  const LoraSettings& lora = planned.train->lora;
-  std::string what = fmt::format("LoRA of rank {}", lora.rank);
-  if (!lora.rank_pattern.empty()) what += fmt::format(" ({})", pattern_text(lora.rank_pattern));
-  if (planned.train->method == TrainMethod::full) what = "all weights of the transformer";
   return fmt::format("training on {} clip{}{} {} (frames x height x width), {} in a step: {}",
                      clips, clips == 1 ? "" : "s", counts.front() < clips ? "," : "", sizes,
-                     planned.train->batch, what);
+                     planned.train->batch, planned.train->method->described(*planned.train));
 }
 
 std::string describe_clips(const std::vector<ClipOutline>& clips, const ClipKinds& kinds) {

@@ -9,6 +9,7 @@
 
 #include "base/error.hpp"
 #include "job/clip.hpp"
+#include "job/training_replica.hpp"
 #include "job/values.hpp"
 #include "weights/lora.hpp"
 
@@ -83,9 +84,10 @@ std::string value_for_optimizer(const Job& job, const Computation& by) {
 }
 
 // The same of a setting that only a LoRA has.
+bool trains_lora(const Job& job) { return lora_shape(*job.train).has_value(); }
 template <auto member>
 std::string value_for_lora(const Job& job, const Computation& by) {
-  return job.train->method == TrainMethod::lora ? value_of<member>(job, by) : "";
+  return trains_lora(job) ? value_of<member>(job, by) : "";
 }
 
 template <auto member, std::int64_t min, std::int64_t max>
@@ -262,17 +264,20 @@ std::vector<Option> data_options() {
 std::vector<Option> train_options() {
   using T = TrainSettings;
   using O = ops::OptimizerSettings;
+  static const std::string method_help = [] {
+    std::string text = "what is trained";
+    for (const TrainMethod& method : train_methods()) {
+      text += fmt::format("{} {}, {}", text.back() == 'd' ? ":" : ";", method.name, method.trains);
+    }
+    return text;
+  }();
   return {
       changes_bits<&T::method>(
-          "train.method", "NAME",
-          "what is trained: lora, a LoRA of the transformer; full, all its weights", "lora",
+          "train.method", "NAME", method_help.c_str(), "lora",
           [](Draft& d, Text text, Where option) {
-            train_of(d).method =
-                static_cast<TrainMethod>(parse_choice(text, option, train_methods));
+            train_of(d).method = &parse_row(train_methods(), text, option);
           },
-          [](const Job& job, const Computation&) {
-            return std::string(name_of(job.train->method));
-          }),
+          [](const Job& job, const Computation&) { return std::string(job.train->method->name); }),
       changes_bits<&T::steps>(
           "train.steps", "N", "steps of the training, 1 to 100000000 (required)", nullptr,
           set_integer<&T::steps, 1, max_steps>,
@@ -440,9 +445,8 @@ std::vector<Option> lora_options() {
             train_of(d).lora.alpha = parse_number(text, option, 1e-6, max_lora_alpha);
           },
           [](const Job& job, const Computation&) {
-            if (job.train->method != TrainMethod::lora) return std::string();
-            const LoraSettings& lora = job.train->lora;
-            return text_of(lora.alpha.value_or(static_cast<double>(lora.rank)));
+            const std::optional<LoraShape> lora = lora_shape(*job.train);
+            return lora ? text_of(lora->alpha) : std::string();
           }),
       changes_bits<&L::rank_pattern>(
           "lora.rank-pattern", "LIST", rank_pattern_help.c_str(), nullptr,
@@ -463,7 +467,7 @@ std::vector<Option> lora_options() {
       changes_bits<&L::targets>("lora.targets", "LIST", targets_help.c_str(),
                                 "to_q,to_k,to_v,to_out.0", set_targets,
                                 [](const Job& job, const Computation&) {
-                                  if (job.train->method != TrainMethod::lora) return std::string();
+                                  if (!trains_lora(job)) return std::string();
                                   return fmt::format("{}", fmt::join(job.train->lora.targets, "+"));
                                 }),
       changes_bits<&L::init>(

@@ -1,14 +1,13 @@
 #pragma once
 // What a training job (`reelmesh train`) asks for beside what all jobs have (job/job.hpp). Defaults
 // are those of the options; names and formats are in the table of options.
-#include <array>
 #include <cstdint>
 #include <filesystem>
 #include <optional>
 #include <string>
-#include <string_view>
 #include <vector>
 
+#include "job/train_method.hpp"
 #include "ops/optimizer.hpp"
 #include "ops/rate_schedule.hpp"
 #include "sampler/video_size.hpp"
@@ -31,13 +30,7 @@ struct DataSettings {
   std::filesystem::path cache;  ///< folder of encoded samples; empty: OUT/cache
 };
 
-enum class TrainMethod { lora, full };  ///< a LoRA, or all parameters of the transformer
-inline constexpr std::array<std::string_view, 2> train_methods{"lora", "full"};
-constexpr std::string_view name_of(TrainMethod method) {
-  return train_methods.at(static_cast<std::size_t>(method));
-}
-
-/// [lora]: what is trained with TrainMethod::lora.
+/// [lora]: of methods that train one (TrainMethod::lora).
 struct LoraSettings {
   std::int64_t rank = 64;
   std::optional<double> alpha;  ///< unset: the rank
@@ -53,7 +46,7 @@ inline constexpr double default_image_dropout = 0.05;
 /// [train]
 struct TrainSettings {
   DataSettings data;
-  TrainMethod method = TrainMethod::lora;
+  const TrainMethod* method = &train_method_named("lora");
   LoraSettings lora;
   std::int64_t steps = 0;
   std::int64_t batch = 1;  ///< clips of a step, of all ranks together

@@ -76,15 +76,9 @@ struct TrainingToPlan {
   std::int64_t reading_bytes = 0;
 };
 
-/// The LoRA that is trained, as a model needs it; none if all parameters are.
+/// The LoRA that is trained, as a model needs it; none if parameters of the model are.
 inline std::optional<LoraShape> lora_shape(const TrainSettings& settings) {
-  if (settings.method == TrainMethod::full) return std::nullopt;
-  const LoraSettings& lora = settings.lora;
-  return LoraShape{.targets = lora.targets,
-                   .rank = lora.rank,
-                   .alpha = lora.alpha.value_or(static_cast<double>(lora.rank)),
-                   .ranks = lora.rank_pattern,
-                   .alphas = lora.alpha_pattern};
+  return settings.method->lora(settings);
 }
 
 }  // namespace reelmesh

@@ -255,10 +255,11 @@ void plan_with_fewer_replicas(const Job& job, Job& clips, const JobPlan& planned
     plan();
   }
   const bool from_file = !conditions.on_gpu && planned.plan.weights.residence == Residence::host;
-  require(job.train->method == TrainMethod::lora || !from_file,
+  require(lora_shape(*job.train) || !from_file,
           job.parallel.weights == WeightsChoice::host ? Status::usage : Status::unavailable,
           "parallel.weights: found host, by which weights stay in the checkpoint's file, expected "
-          "replicated or sharded: train.method = full changes them");
+          "replicated or sharded: train.method = {} changes them",
+          job.train->method->name);
 }
 
 }  // namespace
@@ -274,9 +275,9 @@ std::vector<std::size_t> Samples::validating() const {
 
 Samples plan_samples(const Job& job, const Conditions& conditions, std::vector<Bucket> buckets,
                      std::vector<UsableSample> usable, std::vector<UsableSample> validation) {
-  require(job.train->method == TrainMethod::lora || job.train->lora.init.empty(), Status::usage,
-          "lora.init: found '{}', expected none with train.method = full, or train.method = lora",
-          job.train->lora.init.string());
+  require(lora_shape(*job.train) || job.train->lora.init.empty(), Status::usage,
+          "lora.init: found '{}', expected none with train.method = {}, or train.method = lora",
+          job.train->lora.init.string(), job.train->method->name);
   Samples samples;
   samples.learned = std::ssize(usable);
   samples.usable = std::move(usable);

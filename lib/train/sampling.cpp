@@ -64,11 +64,14 @@ Job sampling_job(const Job& job, const Samples& samples, std::int64_t step,
   Values values = values_of(job, size);
   values["output.path"] = {sampling_folder(job.output, step).string()};
   values["model.copy-to"] = {"none"};  // the training's copies are in use
-  if (job.train->method == TrainMethod::full) {
-    values["model.lora"] = {"none"};  // the weights have their changes
-    if (!trained.empty()) values["model.transformer"] = {trained.string()};
-  } else if (!trained.empty()) {
-    values["model.lora"].push_back(trained.string() + ":1");
+  switch (job.train->method->files) {
+    case TrainedFiles::lora:
+      if (!trained.empty()) values["model.lora"].push_back(trained.string() + ":1");
+      break;
+    case TrainedFiles::transformer:
+      values["model.lora"] = {"none"};  // the weights have their changes
+      if (!trained.empty()) values["model.transformer"] = {trained.string()};
+      break;
   }
   Draft draft;
   for (const Option& option : options()) {
@@ -105,14 +108,13 @@ void of_sampling(const std::function<void()>& check) {
 JobPlan plan_sampling(const Job& clips, const Conditions& conditions, Inputs inputs,
                       const TrainSettings& settings) {
   LoraMemory later;
-  if (settings.method == TrainMethod::lora) {
-    const LoraShape lora = lora_shape(settings).value();
+  if (const std::optional<LoraShape> lora = lora_shape(settings)) {
     const Config config = Config::read(clips.model.transformer / "config.json");
     for (const auto& [name, shape] : expected_tensors(ModelPart::transformer, config)) {
       constexpr std::string_view end = ".weight";
       if (!name.ends_with(end) || shape.size() != 2) continue;
       const std::optional<LoraTarget> target =
-          lora.target(name.substr(0, name.size() - end.size()), shape[1], shape[0]);
+          lora->target(name.substr(0, name.size() - end.size()), shape[1], shape[0]);
       if (!target) continue;
       const LoraMemory own = lora_memory(target->in, target->rank);
       if (own.shared >= later.shared) later = own;

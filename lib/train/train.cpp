@@ -97,6 +97,7 @@ class Training {
   }
   void write_index(const std::string& status);
   void save(std::int64_t step);
+  void write_trained();
   void write_lora();
   void write_transformer();
   std::filesystem::path result() const;
@@ -344,14 +345,28 @@ MetricsForm Training::metrics_form() const {
 
 // What is trained.
 std::filesystem::path Training::result() const {
-  return settings_.method == TrainMethod::full ? job_.output / "transformer"
-                                               : lora_path(job_.output);
+  switch (settings_.method->files) {
+    case TrainedFiles::lora:
+      return lora_path(job_.output);
+    case TrainedFiles::transformer:
+      return job_.output / "transformer";
+  }
+  fail(Status::internal, "files of another kind");
+}
+
+void Training::write_trained() {
+  if (!steps_->trains()) return;
+  switch (settings_.method->files) {
+    case TrainedFiles::lora:
+      return write_lora();
+    case TrainedFiles::transformer:
+      return write_transformer();
+  }
 }
 
 // The first rank keeps all parameters in the type that the model computes with, until the file is
 // written.
 void Training::write_transformer() {
-  if (!steps_->trains()) return;
   const Trainable& model = steps_->model();
   std::vector<TensorToWrite> tensors;
   std::vector<Tensor> all;
@@ -386,7 +401,6 @@ void Training::write_transformer() {
 }
 
 void Training::write_lora() {
-  if (!steps_->trains()) return;
   const Trainable& model = steps_->model();
   const std::vector<Tensor> values = steps_->results_together(0, model.matrices().size());
   if (world_.rank() != 0) return;
@@ -403,7 +417,7 @@ void Training::write_lora() {
 void Training::save(std::int64_t step) {
   comm::run_on_first_rank(world_, [&] { metrics_->write(); });
   if (steps_->trains()) steps_->write_restart(job_.output, step, fingerprint_);
-  settings_.method == TrainMethod::full ? write_transformer() : write_lora();
+  write_trained();
   unsaved_.reset();
   status_.set_saved(step);
   saved_step_ = step;

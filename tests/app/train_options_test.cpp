@@ -85,7 +85,7 @@ TEST_F(TrainOptions, EveryJobFileOfTheProjectParses) {
     if (!is_lora && !path.ends_with("-train.cfg")) continue;
     ++count;
     const TrainSettings train = *parse({"--config", path}).train;
-    EXPECT_EQ(train.method, is_lora ? TrainMethod::lora : TrainMethod::full) << path;
+    EXPECT_EQ(train.method->name, is_lora ? "lora" : "full") << path;
     EXPECT_TRUE(train.data.height && train.data.width && train.data.frames && train.data.fps)
         << path;
     EXPECT_GT(train.steps, 0) << path;

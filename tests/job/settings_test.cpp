@@ -244,7 +244,7 @@ TEST(Fingerprint, OfATrainingHasItsSettings) {
             "lora.alpha 1.5, lora.rank-pattern transformer_blocks.0.ff.net.2=128+ff.net.2=8, "
             "lora.alpha-pattern net.2=0.5, lora.targets ff.net.2, tf32 no, reproducible yes, "
             "attention auto");
-  train.method = TrainMethod::full;  // settings of LoRAs do not matter
+  train.method = &train_method_named("full");  // settings of LoRAs do not matter
   train.ema = 0.5;
   EXPECT_THAT(
       fingerprint("12ab", job, {}),

@@ -69,7 +69,7 @@ CountedCase counted_case_of(const std::string& name) {
 TrainSettings settings_of(const std::string& name, std::int64_t batch) {
   TrainSettings settings;
   if (name.starts_with("all.") || name.starts_with("opensora.")) {
-    settings.method = TrainMethod::full;
+    settings.method = &train_method_named("full");
   }
   settings.lora.rank = 4;
   settings.lora.targets = {"to_q", "to_v", "to_out.0", "ff.net.0.proj"};
@@ -223,7 +223,7 @@ TEST(TrainingDryRun, CountsTheHostOfAGpu) {
   const Clip clip = test::cogvideox_clip(config, {13, 60, 90}, 1, 226);
   const auto memory = [&](const char* optimizer, std::optional<double> ema) {
     TrainSettings settings;
-    settings.method = TrainMethod::full;
+    settings.method = &train_method_named("full");
     settings.optimizer = &ops::optimizer_named(optimizer);
     settings.ema = ema;
     settings.batch = 1;

@@ -148,7 +148,7 @@ class Training {
       train.image_dropout = facts.at("image_dropout").get<double>();
     }
     if (reference.all_weights()) {
-      train.method = TrainMethod::full;
+      train.method = &train_method_named("full");
     } else {
       train.lora.init = reference.lora_path;
       train.lora.targets = reference.lora_targets;
