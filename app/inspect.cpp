@@ -97,41 +97,56 @@ std::string wan_vae_highlights(const Config& config) {
       joined(channels), c.residuals, c.latent_channels, WanVaeConfig::frames_per_latent);
 }
 
+std::string cogvideox_highlights(const Config& config) {
+  const auto c = CogVideoXConfig::read(config);
+  const char* positions = c.learned_positions ? "rotary and learned"
+                          : c.rotary          ? "rotary"
+                                              : "sin-cos";
+  return fmt::format(
+      "{} layers, {} heads of {} channels, {} positions, patches of {} x {} x {} latents "
+      "(frames, rows, columns), {} latent channels{}, text of {} tokens of {} channels",
+      c.layers, c.heads, c.head_channels, positions, c.patch.frames, c.patch.rows, c.patch.columns,
+      c.latent_channels(),
+      c.takes_image() ? fmt::format(" and {} of an image", c.image_channels()) : "",
+      c.max_text_tokens, c.text_channels);
+}
+
+std::string cogvideox_vae_highlights(const Config& config) {
+  const auto c = CogVideoXVaeConfig::read(config);
+  return fmt::format(
+      "blocks of {} channels, {} layers a block, {} groups, {} latent channels, scaling factor {}",
+      joined(c.block_channels), c.layers_per_block, c.groups, c.latent_channels, c.scaling_factor);
+}
+
+std::string t5_highlights(const Config& config) {
+  const auto c = T5Config::read(config);
+  return fmt::format(
+      "{} layers, {} heads of {} channels, {} channels, {} in feed-forward layers, {} ids",
+      c.num_layers, c.num_heads, c.d_kv, c.d_model, c.d_ff, c.vocab_size);
+}
+
+// By model_class().
+struct Highlights {
+  std::string_view class_name;
+  std::string (*text)(const Config& config);
+};
+constexpr Highlights all_highlights[] = {{"CogVideoXTransformer3DModel", cogvideox_highlights},
+                                         {"STDiT", stdit_highlights},
+                                         {"STDiT3", stdit_highlights},
+                                         {"WanTransformer3DModel", wan_highlights},
+                                         {"AutoencoderKLCogVideoX", cogvideox_vae_highlights},
+                                         {"AutoencoderKL", vae_highlights},
+                                         {"OpenSoraVAE_V1_2", vae_highlights},
+                                         {"VideoAutoencoderPipeline", vae_highlights},
+                                         {"AutoencoderKLWan", wan_vae_highlights},
+                                         {"T5EncoderModel", t5_highlights},
+                                         {"UMT5EncoderModel", t5_highlights}};
+
 std::string highlights(const PartSurvey& part) {
-  switch (part.part) {
-    case ModelPart::transformer: {
-      if (part.class_name.starts_with("STDiT")) return stdit_highlights(*part.config);
-      if (part.class_name.starts_with("Wan")) return wan_highlights(*part.config);
-      const auto c = CogVideoXConfig::read(*part.config);
-      const char* positions = c.learned_positions ? "rotary and learned"
-                              : c.rotary          ? "rotary"
-                                                  : "sin-cos";
-      return fmt::format(
-          "{} layers, {} heads of {} channels, {} positions, patches of {} x {} x {} latents "
-          "(frames, rows, columns), {} latent channels{}, text of {} tokens of {} channels",
-          c.layers, c.heads, c.head_channels, positions, c.patch.frames, c.patch.rows,
-          c.patch.columns, c.latent_channels(),
-          c.takes_image() ? fmt::format(" and {} of an image", c.image_channels()) : "",
-          c.max_text_tokens, c.text_channels);
-    }
-    case ModelPart::vae: {
-      if (part.class_name == "AutoencoderKLWan") return wan_vae_highlights(*part.config);
-      if (part.class_name != "AutoencoderKLCogVideoX") return vae_highlights(*part.config);
-      const auto c = CogVideoXVaeConfig::read(*part.config);
-      return fmt::format(
-          "blocks of {} channels, {} layers a block, {} groups, {} latent channels, scaling "
-          "factor {}",
-          joined(c.block_channels), c.layers_per_block, c.groups, c.latent_channels,
-          c.scaling_factor);
-    }
-    case ModelPart::text_encoder: {
-      const auto c = T5Config::read(*part.config);
-      return fmt::format(
-          "{} layers, {} heads of {} channels, {} channels, {} in feed-forward layers, {} ids",
-          c.num_layers, c.num_heads, c.d_kv, c.d_model, c.d_ff, c.vocab_size);
-    }
-  }
-  return "";
+  const auto* const found =
+      std::ranges::find(all_highlights, part.class_name, &Highlights::class_name);
+  expect(found != std::end(all_highlights), "nothing to say of the class {}", part.class_name);
+  return found->text(*part.config);
 }
 
 void print_weights(const PartSurvey& part) {
@@ -338,10 +353,13 @@ Status inspect_command(int argc, const char* const* argv) {
       line("fits the transformer");
     });
   }
-  const auto part = [&](ModelPart of) { return survey(of, model / part_folder(of), &transformer); };
-  const PartSurvey vae = part(ModelPart::vae);
-  print_part(vae, verdict);
-  print_part(part(ModelPart::text_encoder), verdict);
+  PartSurvey vae;
+  for (const ModelPart part : model_parts) {
+    if (part == ModelPart::transformer) continue;
+    PartSurvey found = survey(part, model / part_folder(part), &transformer);
+    print_part(found, verdict);
+    if (part == ModelPart::vae) vae = std::move(found);
+  }
   attempt(verdict, [&] { print_tokenizer(paths); });
   attempt(verdict, [&] { print_scheduler(paths); });
   if (verdict.status == Status::ok) {

@@ -58,9 +58,11 @@ double now() {
 Status make_model_command(int argc, const char* const* argv) {
   const MakeModelOptions options = parse_make_model(argc, argv);
   ModelPreset preset = find_preset(options.preset);
-  const char* layers = preset.transformer.contains("depth") ? "depth" : "num_layers";
-  if (options.layers) preset.transformer[layers] = *options.layers;
-  if (options.text_layers) preset.text_encoder["num_layers"] = *options.text_layers;
+  nlohmann::json &transformer = preset.parts.at(ModelPart::transformer),
+                 &text_encoder = preset.parts.at(ModelPart::text_encoder);
+  const char* layers = transformer.contains("depth") ? "depth" : "num_layers";
+  if (options.layers) transformer[layers] = *options.layers;
+  if (options.text_layers) text_encoder["num_layers"] = *options.text_layers;
   const DType dtype = options.dtype.value_or(preset.dtype);
   const Flush flush = options.sync ? Flush::yes : Flush::no;
   if (log::launch_rank() != first_rank) return Status::ok;  // only one rank writes
@@ -86,8 +88,7 @@ Status make_model_command(int argc, const char* const* argv) {
                     preset.tokenizer_pieces);
   }
   const std::int64_t ids = Tokenizer::open(tokenizer).vocabulary_size();
-  expect(ids <= preset.text_encoder["vocab_size"].get<std::int64_t>(), "a tokenizer of {} ids",
-         ids);
+  expect(ids <= text_encoder["vocab_size"].get<std::int64_t>(), "a tokenizer of {} ids", ids);
 
   Table table({"part", "tensors", "parameters", "bytes", "time"});
   PartSize all;

@@ -46,9 +46,16 @@ double Durations::load(const LoadedWeights& weights, int rank) const {
   const std::int64_t bytes = (memory.*weights.stage).weights;
   if (bytes == 0 || machine() == nullptr) return 0;
   std::int64_t on_host = 0;
-  if (weights.part == ModelPart::text_encoder) on_host = memory.text_on_host;
-  if (weights.part == ModelPart::transformer && plan_.weights.residence == Residence::host) {
-    on_host = plan_.weights.all - plan_.weights.kept;
+  switch (weights.part) {
+    case ModelPart::text_encoder:
+      on_host = memory.text_on_host;
+      break;
+    case ModelPart::transformer:
+      if (plan_.weights.residence != Residence::host) break;
+      on_host = plan_.weights.all - plan_.weights.kept;
+      break;
+    case ModelPart::vae:
+      break;
   }
   const PredictedBy& by = planned_.predicted_by;
   return number(bytes + on_host) /

@@ -18,6 +18,12 @@ inline constexpr LoadedWeights denoise{&RankMemory::denoise, &MemoryPlan::denois
                                        ModelPart::transformer};
 inline constexpr LoadedWeights decode{&RankMemory::decode, &MemoryPlan::decode, ModelPart::vae};
 inline constexpr std::array all{text, encode, denoise, decode};
+static_assert(std::ranges::all_of(model_parts,
+                                  [](ModelPart part) {
+                                    return std::ranges::find(all, part, &LoadedWeights::part) !=
+                                           all.end();
+                                  }),
+              "a part of models that no stage loads");
 }  // namespace loaded
 
 /// Bytes of the weight files of each part that the system does not have in memory now; where there

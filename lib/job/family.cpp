@@ -169,18 +169,24 @@ void Family::check_weights(bool encodes_video) const {
             left_out);
     log::warning("{}", left_out);
   }
-  const auto check = [&](ModelPart part, const auto& make) {
-    if (paths().has_weights(part)) open(part).check(asked_by(make));
+  const auto make = [&](ModelPart part, const Checkpoint& weights) {
+    switch (part) {
+      case ModelPart::transformer:
+        denoiser(weights, DType::float32, {}, layers());
+        break;
+      case ModelPart::vae:
+        decoder(weights, DType::float32);
+        if (encodes_video || takes(InputKind::image)) encoder(weights, DType::float32);
+        break;
+      case ModelPart::text_encoder:
+        T5Layers(weights, text_encoder(), T5Part::whole(text_encoder()), DType::float32);
+        break;
+    }
   };
-  check(ModelPart::text_encoder, [&](const Checkpoint& weights) {
-    T5Layers(weights, text_encoder(), T5Part::whole(text_encoder()), DType::float32);
-  });
-  check(ModelPart::transformer,
-        [&](const Checkpoint& weights) { denoiser(weights, DType::float32, {}, layers()); });
-  check(ModelPart::vae, [&](const Checkpoint& weights) {
-    decoder(weights, DType::float32);
-    if (encodes_video || takes(InputKind::image)) encoder(weights, DType::float32);
-  });
+  for (const ModelPart part : model_parts) {
+    if (!paths().has_weights(part)) continue;
+    open(part).check(asked_by([&](const Checkpoint& weights) { make(part, weights); }));
+  }
 }
 
 void Family::check_input(const Clip& clip) const {

@@ -153,14 +153,9 @@ void require_kept(const InputFile& file, const Job& job, const OutputFolder& out
 void require_inputs_kept(const Job& job, const OutputFolder& output) {
   for (const InputFile& file : distinct_files(job)) require_kept(file, job, output);
   std::vector<GivenPath> paths = job.paths;
-  const auto add_part = [&](const char* option, const std::filesystem::path& folder) {
-    paths.push_back({option, folder, PathUse::input});
-  };
-  add_part("model.transformer", job.model.transformer);
-  add_part("model.vae", job.model.vae);
-  add_part("model.text-encoder", job.model.text_encoder);
-  add_part("model.tokenizer", job.model.tokenizer);
-  add_part("model.scheduler", job.model.scheduler);
+  for (const ModelFolder& folder : model_folders) {
+    paths.push_back({folder.option, job.model.*folder.path, PathUse::input});
+  }
   for (const auto& [option, path, use] : paths) {
     if (use == PathUse::output) continue;
     const bool is_taken = use == PathUse::cache

@@ -12,7 +12,7 @@
 namespace reelmesh {
 
 /// Bytes by ModelPart.
-using PartBytes = std::array<std::int64_t, 3>;
+using PartBytes = std::array<std::int64_t, model_parts.size()>;
 
 /// The conditions that a job is planned for, the same on all ranks.
 struct Conditions {

@@ -177,39 +177,34 @@ void add_clip_settings(std::vector<Option>& all, std::index_sequence<i...>) {
   (all.push_back(option_of_setting<i>()), ...);
 }
 
+template <std::size_t i>
+Option option_of_folder() {
+  static constexpr const ModelFolder& folder = model_folders[i];
+  static const std::string help =
+      fmt::format("folder of {} [default: {}/ in model.path]", folder.what, folder.name);
+  return {folder.option,
+          "DIR",
+          help.c_str(),
+          nullptr,
+          Effect::model,
+          [](Draft& d, Text text, Where option) {
+            d.job.model.*folder.path = d.path(PathUse::input, text, option);
+          }};
+}
+
+template <std::size_t... i>
+void add_folders(std::vector<Option>& all, std::index_sequence<i...>) {
+  (all.push_back(option_of_folder<i>()), ...);
+}
+
 std::vector<Option> model_options() {
-  return {
-      {"model.path", "DIR", "checkpoint in the diffusers layout, with model_index.json (required)",
-       nullptr, Effect::model,
-       [](Draft& d, Text text, Where option) {
-         d.job.model.root = d.path(PathUse::input, text, option);
-       }},
-      {"model.transformer", "DIR",
-       "folder of the transformer [default: transformer/ in model.path]", nullptr, Effect::model,
-       [](Draft& d, Text text, Where option) {
-         d.job.model.transformer = d.path(PathUse::input, text, option);
-       }},
-      {"model.vae", "DIR", "folder of the VAE [default: vae/ in model.path]", nullptr,
-       Effect::model,
-       [](Draft& d, Text text, Where option) {
-         d.job.model.vae = d.path(PathUse::input, text, option);
-       }},
-      {"model.text-encoder", "DIR", "folder of T5 [default: text_encoder/ in model.path]", nullptr,
-       Effect::model,
-       [](Draft& d, Text text, Where option) {
-         d.job.model.text_encoder = d.path(PathUse::input, text, option);
-       }},
-      {"model.tokenizer", "DIR", "folder of the tokenizer [default: tokenizer/ in model.path]",
-       nullptr, Effect::model,
-       [](Draft& d, Text text, Where option) {
-         d.job.model.tokenizer = d.path(PathUse::input, text, option);
-       }},
-      {"model.scheduler", "DIR",
-       "folder of the scheduler's config [default: scheduler/ in model.path]", nullptr,
-       Effect::model,
-       [](Draft& d, Text text, Where option) {
-         d.job.model.scheduler = d.path(PathUse::input, text, option);
-       }},
+  std::vector<Option> all{{"model.path", "DIR",
+                           "checkpoint in the diffusers layout, with model_index.json (required)",
+                           nullptr, Effect::model, [](Draft& d, Text text, Where option) {
+                             d.job.model.root = d.path(PathUse::input, text, option);
+                           }}};
+  add_folders(all, std::make_index_sequence<model_folders.size()>());
+  const std::vector<Option> others{
       {"model.variant", "NAME",
        "variant of the weight files, as in diffusers: fp16 for model.fp16.safetensors; a part "
        "without such files has its usual ones",
@@ -252,6 +247,8 @@ std::vector<Option> model_options() {
        "none", Effect::no_bits, [](Draft& d, Text text, Where option) {
          if (text != "none") d.job.copies = d.path(PathUse::cache, text, option);
        }}};
+  all.insert(all.end(), others.begin(), others.end());
+  return all;
 }
 
 std::vector<Option> prompt_options() {

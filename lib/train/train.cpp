@@ -395,7 +395,7 @@ void Training::write_transformer() {
   file.write(config);
   file.commit();
   write_safetensors(
-      folder, "diffusion_pytorch_model", tensors,
+      folder, weights_stem(ModelPart::transformer), tensors,
       [&](std::size_t i, Tensor& out) { out.copy_from(all[i]); },
       std::numeric_limits<std::int64_t>::max());
 }

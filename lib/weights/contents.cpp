@@ -26,22 +26,23 @@ void add_file(Hash& hash, const fs::path& file) {
 
 ModelContents::ModelContents(const ModelPaths& paths) {
   Hash outline;
+  for (const ModelPart part : model_parts) add_file(outline, paths.folder(part) / "config.json");
   for (const fs::path& file :
-       {paths.transformer / "config.json", paths.vae / "config.json",
-        paths.text_encoder / "config.json", paths.scheduler / "scheduler_config.json",
-        paths.tokenizer / "spiece.model", paths.tokenizer / "tokenizer_config.json",
-        paths.tokenizer / "added_tokens.json"}) {
+       {paths.scheduler / "scheduler_config.json", paths.tokenizer / "spiece.model",
+        paths.tokenizer / "tokenizer_config.json", paths.tokenizer / "added_tokens.json"}) {
     add_file(outline, file);
   }
   // Only where it decides, so that hashes of other folders are those of earlier versions.
   const fs::path tokenizer = tokenizer_file(paths);
   if (tokenizer.filename() == "tokenizer.json") add_file(outline, tokenizer);
-  parts_.push_back(paths.open(ModelPart::text_encoder));
-  parts_.push_back(paths.open(ModelPart::transformer));
-  parts_.push_back(paths.open(ModelPart::vae));
-  // In the order of the parts' names.
-  if (const LoraChanges* changes = parts_[1].changes()) {
-    int applied = 0;
+  std::vector<ModelPart> by_name(model_parts.begin(), model_parts.end());
+  std::ranges::sort(by_name, {},
+                    [](ModelPart part) { return std::string_view(part_folder(part)); });
+  for (const ModelPart part : by_name) parts_.push_back(paths.open(part));
+  int applied = 0;
+  for (const Checkpoint& part : parts_) {
+    const LoraChanges* changes = part.changes();
+    if (changes == nullptr) continue;
     for (std::size_t i = 0; i < changes->loras().size(); ++i) {
       if (paths.loras[i].scale == 0) continue;  // results do not depend on it
       const Lora& lora = changes->loras()[i];
@@ -53,11 +54,11 @@ ModelContents::ModelContents(const ModelPaths& paths) {
       }
     }
   }
-  const std::vector<std::string> names{"text_encoder/", "transformer/", "vae/"};
   for (std::size_t part = 0; part < parts_.size(); ++part) {
     std::map<fs::path, const SafetensorsFile*> files;
     for (const auto& [path, file] : parts_[part].files()) files.emplace(path, &file);
-    add_tensors(outline, names[part], files, parts_[part].tensors());
+    add_tensors(outline, fmt::format("{}/", part_folder(by_name[part])), files,
+                parts_[part].tensors());
   }
   outline_ = outline.hex();
 }

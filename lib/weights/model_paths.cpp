@@ -140,22 +140,20 @@ std::string what_it_is_instead(const fs::path& path) {
 
 }  // namespace
 
-const char* weights_stem(ModelPart part) {
-  return part == ModelPart::text_encoder ? "model" : "diffusion_pytorch_model";
+const ModelFolder& model_folder(ModelPart part) {
+  const auto* const found =
+      std::ranges::find(model_folders, std::optional(part), &ModelFolder::part);
+  expect(found != model_folders.end(), "part {} of models has no row in model_folders",
+         static_cast<int>(part));
+  return *found;
 }
 
 void ModelPaths::complete() {
-  for (fs::path* folder : {&root, &transformer, &vae, &text_encoder, &tokenizer, &scheduler}) {
-    if (!folder->empty()) *folder = resolved(*folder);
+  if (!root.empty()) root = resolved(root);
+  for (const ModelFolder& folder : model_folders) {
+    fs::path& path = this->*folder.path;
+    path = path.empty() ? root / folder.name : resolved(path);
   }
-  const auto set = [&](fs::path& part, const char* folder) {
-    if (part.empty()) part = root / folder;
-  };
-  set(transformer, "transformer");
-  set(vae, "vae");
-  set(text_encoder, "text_encoder");
-  set(tokenizer, "tokenizer");
-  set(scheduler, "scheduler");
 }
 
 void ModelPaths::check_links() const {
@@ -170,11 +168,7 @@ void ModelPaths::check_links() const {
       check_link(it->path(), checkpoint, "copy the file");
     }
   };
-  check_part(transformer, "model.transformer");
-  check_part(vae, "model.vae");
-  check_part(text_encoder, "model.text-encoder");
-  check_part(tokenizer, "model.tokenizer");
-  check_part(scheduler, "model.scheduler");
+  for (const ModelFolder& folder : model_folders) check_part(this->*folder.path, folder.option);
 }
 
 void ModelPaths::check_root() const {
@@ -193,11 +187,10 @@ void ModelPaths::check() const {
             "{}: folder {} not found", option, folder.string());
   };
   need(root, "model.path");
-  need(transformer, "model.transformer");
-  need(vae, "model.vae");
-  need(text_encoder, "model.text-encoder");
-  if (!without_weights) need(tokenizer, "model.tokenizer");
-  need(scheduler, "model.scheduler");
+  for (const ModelFolder& folder : model_folders) {
+    const bool may_lack = without_weights && folder.path == &ModelPaths::tokenizer;
+    if (!may_lack) need(this->*folder.path, folder.option);
+  }
   if (!variant.empty()) {
     const bool any = std::ranges::any_of(model_parts, [&](ModelPart part) {
       return !has_weights(part) ||
@@ -215,9 +208,7 @@ void ModelPaths::check() const {
   }
 }
 
-const fs::path& ModelPaths::folder(ModelPart part) const {
-  return part == ModelPart::transformer ? transformer : part == ModelPart::vae ? vae : text_encoder;
-}
+const fs::path& ModelPaths::folder(ModelPart part) const { return this->*model_folder(part).path; }
 
 bool ModelPaths::has_weights(ModelPart part) const {
   if (!without_weights) return true;

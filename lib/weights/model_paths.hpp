@@ -1,7 +1,9 @@
 #pragma once
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -17,13 +19,8 @@ struct LoraFile {
   double scale = 1;            ///< of all its changes
 };
 
-/// The parts of a model that have weights.
+/// The parts of a model that have weights: rows of model_folders.
 enum class ModelPart { transformer, vae, text_encoder };
-inline constexpr std::array model_parts{ModelPart::transformer, ModelPart::vae,
-                                        ModelPart::text_encoder};
-
-/// Of its weight files: "diffusion_pytorch_model", "model".
-const char* weights_stem(ModelPart part);
 
 /// Folders of a model in the layout of the Hugging Face hub: model_index.json and one per part.
 struct ModelPaths {
@@ -67,6 +64,47 @@ struct ModelPaths {
   /// Checkpoint::with.
   Checkpoint open(ModelPart part) const;
 };
+
+/// A folder of a model beside model_index.json.
+struct ModelFolder {
+  const char* name;    ///< there, and in model_index.json
+  const char* option;  ///< that gives another one
+  const char* what;    ///< for the option's help
+  std::filesystem::path ModelPaths::*path;
+  std::optional<ModelPart> part = {};  ///< whose weights it has; none: only other files
+  const char* weights_stem = "";       ///< of the files of these weights
+};
+
+/// What models consist of. A part that is added gets a row here: its option, checks of its folder
+/// and links, hash, plan of its loading, survey and random weights follow. Where parts differ in
+/// code, the compiler wants a case for it.
+inline constexpr std::array model_folders{
+    ModelFolder{"transformer", "model.transformer", "the transformer", &ModelPaths::transformer,
+                ModelPart::transformer, "diffusion_pytorch_model"},
+    ModelFolder{"vae", "model.vae", "the VAE", &ModelPaths::vae, ModelPart::vae,
+                "diffusion_pytorch_model"},
+    ModelFolder{"text_encoder", "model.text-encoder", "T5", &ModelPaths::text_encoder,
+                ModelPart::text_encoder, "model"},
+    ModelFolder{"tokenizer", "model.tokenizer", "the tokenizer", &ModelPaths::tokenizer},
+    ModelFolder{"scheduler", "model.scheduler", "the scheduler's config", &ModelPaths::scheduler}};
+
+/// The parts, in the order of the rows.
+inline constexpr auto model_parts = [] {
+  std::array<ModelPart,
+             std::ranges::count_if(model_folders, [](const auto& f) { return f.part.has_value(); })>
+      parts{};
+  std::size_t next = 0;
+  for (const ModelFolder& folder : model_folders) {
+    if (folder.part) parts[next++] = *folder.part;
+  }
+  return parts;
+}();
+
+/// Error(internal) for a part without a row.
+const ModelFolder& model_folder(ModelPart part);
+inline const char* part_folder(ModelPart part) { return model_folder(part).name; }
+/// Of its weight files: "diffusion_pytorch_model", "model".
+inline const char* weights_stem(ModelPart part) { return model_folder(part).weights_stem; }
 
 /// The class that model_index.json names for a part ("tokenizer"); empty if it names none, or is
 /// missing. Errors as read_model_index.

@@ -65,12 +65,13 @@ void bench_layers(Bench& bench, const std::string& model) {
     ModelPreset preset =
         model_preset(bench.tiny() ? (model == "2b" ? "tiny-cogvideox" : "tiny-cogvideox-rotary")
                                   : "cogvideox-" + model);
-    const std::int64_t layers = preset.transformer.at("num_layers");
-    preset.transformer["num_layers"] = 3;
+    nlohmann::json& transformer = preset.parts.at(ModelPart::transformer);
+    const std::int64_t layers = transformer.at("num_layers");
+    transformer["num_layers"] = 3;
     const Scratch folder;
     write_random_part(preset, ModelPart::transformer, bench.dtype(), 1, folder.path());
-    CogVideoXConfig config = CogVideoXConfig::read(
-        Config::parse(preset.transformer.dump(), preset.name + "/transformer"));
+    CogVideoXConfig config =
+        CogVideoXConfig::read(Config::parse(transformer.dump(), preset.name + "/transformer"));
     const auto load = [&] {
       const std::int64_t start = trace::now_ns();
       const std::int64_t before = device_memory(bench.device()).present;

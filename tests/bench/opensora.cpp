@@ -33,7 +33,7 @@ void bench(const std::vector<std::string>& words) {
   const comm::Group world = comm::Group::world();
   const std::filesystem::path folder = words.at(0);
   ModelPreset preset = model_preset("opensora-1.0-16x256x256");
-  preset.transformer["depth"] = std::stoi(words.at(1));
+  preset.parts.at(ModelPart::transformer)["depth"] = std::stoi(words.at(1));
   if (world.rank() == 0 && !std::filesystem::exists(folder / "transformer")) {
     write_random_part(preset, ModelPart::transformer, DType::float32, 1, folder);
   }

@@ -83,19 +83,15 @@ const Kind& model_kind(ModelPart part, const Config& config) {
     if (kind.part == part) names.emplace_back(kind.class_name);
   }
   // T5Config::read knows the names of the whole models whose encoders are used.
-  const std::string name = part == ModelPart::text_encoder ? T5Config::read(config).class_name()
-                                                           : require_class(config, names);
+  const std::string name = part == ModelPart::text_encoder
+                               ? std::string(T5Config::read(config).class_name())
+                               : require_class(config, names);
   return *std::ranges::find_if(kinds(), [&](const Kind& kind) {
     return kind.part == part && (name.empty() || name == kind.class_name);
   });
 }
 
 }  // namespace
-
-const char* part_folder(ModelPart part) {
-  static constexpr std::array folders{"transformer", "vae", "text_encoder"};
-  return folders.at(static_cast<std::size_t>(part));
-}
 
 std::string model_class(ModelPart part, const Config& config) {
   return model_kind(part, config).class_name;

@@ -11,8 +11,6 @@
 
 namespace reelmesh {
 
-const char* part_folder(ModelPart part);  ///< e.g. "text_encoder", as in model_index.json
-
 /// The class that config.json names, such as "STDiT"; CogVideoX's if it names none. Throws
 /// Error(data) for an unknown class.
 std::string model_class(ModelPart part, const Config& config);

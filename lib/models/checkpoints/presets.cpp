@@ -65,11 +65,9 @@ ModelPreset model_preset(std::string_view name) {
   preset.dtype = dtype_named(found.at("dtype"));
   found.at("tokenizer_pieces").get_to(preset.tokenizer_pieces);
   preset.model_index = found.at("model_index");
-  preset.transformer = found.at("transformer");
-  preset.vae = found.at("vae");
-  preset.text_encoder = found.at("text_encoder");
+  for (const ModelPart part : model_parts) preset.parts[part] = found.at(part_folder(part));
   preset.scheduler = found.at("scheduler");
-  expect(found.size() == 7, "preset '{}' has keys that nothing reads", name);
+  expect(found.size() == 4 + model_parts.size(), "preset '{}' has keys that nothing reads", name);
   return preset;
 }
 

@@ -1,11 +1,13 @@
 #pragma once
 // Models that can be made with random weights: tiny ones for tests, and the released sizes.
+#include <map>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "tensor/dtype.hpp"
+#include "weights/model_paths.hpp"
 
 namespace reelmesh {
 
@@ -14,7 +16,9 @@ struct ModelPreset {
   DType dtype = DType::float32;  ///< of the weights, unless the user chooses another
   int tokenizer_pieces = 0;      ///< maximum; with 100 sentinels at most vocab_size
   /// Contents of model_index.json, the parts' config.json and scheduler_config.json.
-  nlohmann::json model_index, transformer, vae, text_encoder, scheduler;
+  nlohmann::json model_index;
+  std::map<ModelPart, nlohmann::json> parts;
+  nlohmann::json scheduler;
 };
 
 /// All names, family by family, tiny presets first in each.

@@ -91,16 +91,10 @@ std::vector<float> constant_values(const std::string& name, const Shape& shape,
 }
 
 Config parsed(const ModelPreset& preset, ModelPart part) {
-  return Config::parse(preset_config(preset, part).dump(), preset.name + "/" + part_folder(part));
+  return Config::parse(preset.parts.at(part).dump(), preset.name + "/" + part_folder(part));
 }
 
 }  // namespace
-
-const nlohmann::json& preset_config(const ModelPreset& preset, ModelPart part) {
-  return part == ModelPart::transformer ? preset.transformer
-         : part == ModelPart::vae       ? preset.vae
-                                        : preset.text_encoder;
-}
 
 PartSize part_size(const ModelPreset& preset, ModelPart part, DType dtype) {
   PartSize size;
@@ -123,8 +117,7 @@ void write_random_part(const ModelPreset& preset, ModelPart part, DType dtype, s
   const std::vector<Gain> gains = part_gains(part, t5);
   const FillTensor fill = [&](std::size_t i, Tensor& out) {
     const std::string& name = tensors[i].name;
-    const std::vector<float> constants =
-        constant_values(name, out.shape(), preset_config(preset, part));
+    const std::vector<float> constants = constant_values(name, out.shape(), preset.parts.at(part));
     if (!constants.empty()) {
       const Tensor values = Tensor::of<float>(constants, out.shape()).to(out.dtype());
       std::memcpy(out.raw(), values.raw(), static_cast<std::size_t>(values.bytes()));
@@ -134,12 +127,12 @@ void write_random_part(const ModelPreset& preset, ModelPart part, DType dtype, s
                 weight_spread(name, out.shape(), gains));
   };
   write_safetensors(folder, weights_stem(part), tensors, fill, max_shard_bytes, flush);
-  write_json(folder / "config.json", preset_config(preset, part), flush);
+  write_json(folder / "config.json", preset.parts.at(part), flush);
 }
 
 void write_configs(const ModelPreset& preset, const std::filesystem::path& model, Flush flush) {
   for (const ModelPart part : model_parts) {
-    write_json(model / part_folder(part) / "config.json", preset_config(preset, part), flush);
+    write_json(model / part_folder(part) / "config.json", preset.parts.at(part), flush);
   }
   write_json(model / "scheduler" / "scheduler_config.json", preset.scheduler, flush);
   write_json(model / "model_index.json", preset.model_index, flush);

@@ -9,9 +9,6 @@
 
 namespace reelmesh {
 
-/// config.json of the part.
-const nlohmann::json& preset_config(const ModelPreset& preset, ModelPart part);
-
 struct PartSize {
   std::int64_t tensors = 0, parameters = 0, bytes = 0;  ///< bytes: without file headers
 };

@@ -1,6 +1,7 @@
 #include "models/t5/config.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 
 namespace reelmesh {
@@ -13,20 +14,42 @@ std::string t5_position_table(const T5Config& config, std::int64_t layer) {
   return t5_layer_name(config.umt5 ? layer : 0, "0.SelfAttention.relative_attention_bias.weight");
 }
 
+namespace {
+
+// A class of text encoders.
+struct EncoderClass {
+  // In config.json: the encoder's own; whole models, whose encoder is the same and whose decoder is
+  // never read; the model_type.
+  std::array<std::string_view, 4> names;
+  // In transformers:
+  T5Config defaults;
+  const char* feed_forward;
+};
+
+// A configuration that names no class gets the first one.
+constexpr EncoderClass classes[] = {
+    {{"T5EncoderModel", "T5ForConditionalGeneration", "T5Model", "t5"}, {}, "relu"},
+    {{"UMT5EncoderModel", "UMT5ForConditionalGeneration", "UMT5Model", "umt5"},
+     {.umt5 = true, .vocab_size = 250112, .d_ff = 1024, .num_layers = 8, .num_heads = 6},
+     "gated-gelu"}};
+
+}  // namespace
+
+std::string_view T5Config::class_name() const {
+  return std::ranges::find(classes, umt5, [](const EncoderClass& row) { return row.defaults.umt5; })
+      ->names.front();
+}
+
 T5Config T5Config::read(const Config& config) {
   constexpr std::int64_t max_value = 1 << 20;
-  // The encoder of a whole T5 is the same; its decoder is never read.
-  const std::string name = require_class(
-      config, {"T5EncoderModel", "T5ForConditionalGeneration", "T5Model", "t5", "UMT5EncoderModel",
-               "UMT5ForConditionalGeneration", "UMT5Model", "umt5"});
-  T5Config c;
-  if (name.starts_with("UMT5") || name == "umt5") {  // with other defaults in transformers
-    c.umt5 = true;
-    c.vocab_size = 250112;
-    c.d_ff = 1024;
-    c.num_layers = 8;
-    c.num_heads = 6;
-  }
+  std::vector<std::string> names;
+  for (const EncoderClass& row : classes)
+    names.insert(names.end(), row.names.begin(), row.names.end());
+  const EncoderClass& found = *std::ranges::find_if(
+      classes, [name = require_class(config, names)](const EncoderClass& row) {
+        return name.empty() || std::ranges::find(row.names, name) != row.names.end();
+      });
+  T5Config c = found.defaults;
   c.vocab_size = config.get_int("vocab_size", c.vocab_size, 1, 1 << 24);
   c.d_model = config.get_int("d_model", c.d_model, 1, max_value);
   c.d_kv = config.get_int("d_kv", c.d_kv, 1, max_value);
@@ -39,8 +62,7 @@ T5Config T5Config::read(const Config& config) {
   c.num_buckets = config.get_int("relative_attention_num_buckets", c.num_buckets, 4, 4096);
   c.max_distance = config.get_int("relative_attention_max_distance", c.max_distance, 2, max_value);
   c.epsilon = config.get_double("layer_norm_epsilon", c.epsilon, 1e-12, 1);
-  const std::string projection =
-      config.get_string("feed_forward_proj", c.umt5 ? "gated-gelu" : "relu");
+  const std::string projection = config.get_string("feed_forward_proj", found.feed_forward);
   require(projection == "gated-gelu", Status::data,
           "{}: feed_forward_proj is '{}', expected 'gated-gelu' (T5 v1.1)", config.file().string(),
           projection);

@@ -3,6 +3,7 @@
 // transformers' T5EncoderModel and UMT5EncoderModel. A family needs no code of its own for UMT5:
 // the class that the file names decides, and text stage, device map and dry runs follow T5Config.
 #include <span>
+#include <string_view>
 
 #include "weights/checkpoint.hpp"
 #include "weights/config.hpp"
@@ -27,7 +28,7 @@ struct T5Config {
   /// or a UMT5.
   static T5Config read(const Config& config);
   /// Of the encoder, in transformers.
-  const char* class_name() const { return umt5 ? "UMT5EncoderModel" : "T5EncoderModel"; }
+  std::string_view class_name() const;
   /// How many of these ids, the text, </s> and <pad> up to the end, the layers are called with: of
   /// T5, which attends to padding, all; of UMT5 those before the padding. Masked keys have a weight
   /// of zero, so that leaving them out changes no value.
