@@ -41,7 +41,7 @@ Status run_on_all(Job& job, const DoJob& work, std::unique_ptr<comm::Watchdog>& 
   watchdog = std::make_unique<comm::Watchdog>(
       world, comm::WatchdogSettings{.timeout = job.device_timeout});
   try {
-    require_same_job_together(world, job, program_info().described());
+    require_same_job_together(world, job, program_info().text());
     if (!job.train) share_requests_together(world, job);
     const Status status = work(world, job, program_info(), watchdog.get());
     complete.emplace();  // a stop that comes now must not change the status

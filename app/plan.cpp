@@ -139,7 +139,7 @@ int fewest_ranks(const PlanOptions& options) {
 void add_training(PlanPage& page, const PlannedOptions& options, const Conditions& conditions) {
   const Job& job = options.job;
   const train::Samples samples = fitting_training(job, conditions);
-  page.add(options, samples.planned, describe_training(samples.planned, samples.learned), {});
+  page.add(options, samples.planned, training_text(samples.planned, samples.learned), {});
   if (job.train->sample_every == 0) return;
   const Job clips = train::sampling_job(job, samples, 0, {});
   JobPlan planned;

@@ -25,7 +25,7 @@ std::string compare_help() {
 
 namespace {
 
-std::string described_choice(const std::vector<ComparedPlan>& plans, const Job& job, int ranks) {
+std::string choice_text(const std::vector<ComparedPlan>& plans, const Job& job, int ranks) {
   const auto equal = std::count_if(plans.begin() + 1, plans.end(),
                                    [](const ComparedPlan& plan) { return plan.equal; });
   return fmt::format(
@@ -40,7 +40,7 @@ Status print_layouts(const PlannedOptions& options) {
   const Conditions conditions = conditions_of(options, ranks);
   JobPlan planned = plan_job(job, conditions, probe_inputs(job));
   const std::vector<ComparedPlan> plans = compare_plans(planned, job, conditions, planned.clips);
-  print_plans(plans, false, described_choice(plans, job, ranks), options.json);
+  print_plans(plans, false, choice_text(plans, job, ranks), options.json);
   return Status::ok;
 }
 

@@ -76,7 +76,7 @@ Status print_comparison_with_run(const CorrectOptions& options) {
   if (options.json) {
     std::cout << describe(correction).dump(2, ' ', ascii_only) << '\n';
   } else {
-    std::cout << printable_lines(table_of(correction));
+    std::cout << printable_lines(correction_text(correction));
   }
   return Status::ok;
 }

@@ -46,8 +46,8 @@ std::string simulate_help() {
 namespace {
 
 // A sentence about the simulated job.
-std::string describe_simulation(const Simulation& simulation, double undisturbed,
-                                const std::filesystem::path& folder) {
+std::string simulation_text(const Simulation& simulation, double undisturbed,
+                            const std::filesystem::path& folder) {
   std::string failures;
   if (const std::size_t count = simulation.failures.size()) {
     failures = fmt::format(", with {} failure{} that cost {}", count, count > 1 ? "s" : "",
@@ -88,7 +88,7 @@ Status simulate_command(int argc, const char* const* argv) {
     write_simulation(options.folder, simulation, recorded(options), planned, program_info(),
                      page.described);
     page.described["simulated"] = describe(simulation, undisturbed);
-    page.text += describe_simulation(simulation, undisturbed, options.folder);
+    page.text += simulation_text(simulation, undisturbed, options.folder);
     return page.print(options.json);
   });
 }

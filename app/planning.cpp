@@ -82,9 +82,9 @@ JobPlan fitting_job(const Job& job, const Conditions& conditions) {
 void print_plans(const std::vector<ComparedPlan>& plans, bool with_ranks, const std::string& remark,
                  bool as_json) {
   if (as_json) {
-    std::cout << nlohmann::json{{"compared", described(plans)}}.dump(2, ' ', ascii_only) << '\n';
+    std::cout << nlohmann::json{{"compared", describe(plans)}}.dump(2, ' ', ascii_only) << '\n';
   } else {
-    std::cout << printable_lines(table_of(plans, with_ranks) + remark);
+    std::cout << printable_lines(comparison_text(plans, with_ranks) + remark);
   }
 }
 
@@ -106,7 +106,7 @@ void PlanPage::add(const PlannedOptions& options, const JobPlan& planned, const 
 
 void PlanPage::add_clips(const PlannedOptions& options, const JobPlan& planned,
                          const std::string& when, int batch) {
-  add(options, planned, when + describe_clips(planned.clips, planned.kinds),
+  add(options, planned, when + clips_text(planned.clips, planned.kinds),
       form_batches(planned.clips, planned.kinds, batch));
 }
 

@@ -131,7 +131,7 @@ std::string version_text() {
   for (const auto& [name, version] : libraries()) row(name, version);
   const ProgramInfo info = program_info();
   row("compiler", info.compiler);
-  return fmt::format("reelmesh {}\n{}", info.described(), table.str());
+  return fmt::format("reelmesh {}\n{}", info.text(), table.str());
 }
 
 }  // namespace reelmesh::app

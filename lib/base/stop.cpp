@@ -96,7 +96,7 @@ int cause() noexcept {
 void leave_if_requested(const char* work) {
   require(!requested() || never_leaves.load() > 0, Status::stopped,
           "stopped on request ({}) while {}: nothing has been made yet; run it again",
-          describe(cause()), work);
+          cause_text(cause()), work);
 }
 
 double seconds_since_request() noexcept {
@@ -115,7 +115,7 @@ void note_new_plan(int number) noexcept { raise_to(plans_requested, number); }
 void new_plan_made(int number) noexcept { raise_to(plans_made, number); }
 bool new_plan_requested() noexcept { return plans_requested.load() > plans_made.load(); }
 
-std::string describe(int cause) {
+std::string cause_text(int cause) {
   switch (cause) {
     case SIGTERM:
       return "SIGTERM";

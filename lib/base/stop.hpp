@@ -61,7 +61,7 @@ bool new_plan_requested() noexcept;
 inline bool leaving() noexcept { return requested() || new_plan_requested(); }
 
 /// "SIGTERM", "SIGUSR1", "SIGXCPU, the limit of CPU time", "the time limit (--max-time)"
-std::string describe(int cause);
+std::string cause_text(int cause);
 
 /// While such an object exists, this process has results in memory that a stop has to save, or is
 /// writing a file.

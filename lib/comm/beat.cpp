@@ -32,7 +32,7 @@ bool Beat::may_wait() const {
   return !waiting.empty() || now == trace::spans::save.name || now == trace::spans::write.name;
 }
 
-std::string describe(const Beat& beat) {
+std::string beat_text(const Beat& beat) {
   std::string text = beat.stage.empty() ? "no stage" : beat.stage.string();
   const auto add = [&](const char* what, int number) {
     if (number >= 0) text += fmt::format(", {} {}", what, number);

@@ -50,6 +50,6 @@ struct Beat {
 Beat own_beat();
 
 /// "denoise_step, clip 2, step 14, layer 7, waiting in MPI_Waitall"
-std::string describe(const Beat& beat);
+std::string beat_text(const Beat& beat);
 
 }  // namespace reelmesh::comm

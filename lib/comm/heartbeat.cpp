@@ -177,7 +177,7 @@ void Heartbeat::check_stop() {
   log::say(log::Level::info,
            fmt::format("stopped on request ({}) in {}; run again with --output.if-exists resume to "
                        "go on",
-                       stop::describe(stop::cause()), describe(peers_[0].last)));
+                       stop::cause_text(stop::cause()), beat_text(peers_[0].last)));
   end_job(Status::stopped);
 }
 

@@ -55,7 +55,7 @@ std::optional<int> find_lost(std::span<const Peer> peers, double now, double tim
 
 std::string lost_message(const Peer& peer, double timeout) {
   const std::string about = fmt::format("process {} on {}, last seen in {}", peer.last.process,
-                                        peer.last.host.string(), describe(peer.last));
+                                        peer.last.host.string(), beat_text(peer.last));
   if (peer.left) {
     return fmt::format(
         "the process has not ended {} (device.timeout) after its work ({}): it is stopped, or its "
@@ -83,7 +83,7 @@ std::string deadlock_message(std::span<const Peer> peers, double timeout) {
       peers, [](const Peer& peer) { return peer.last.waiting.empty() && peer.last.may_wait(); });
   std::string waiting_ranks;
   for (std::size_t r = 0; r < std::min(peers.size(), max_shown); ++r) {
-    waiting_ranks += fmt::format("{}rank {} in {}", r > 0 ? "; " : "", r, describe(peers[r].last));
+    waiting_ranks += fmt::format("{}rank {} in {}", r > 0 ? "; " : "", r, beat_text(peers[r].last));
   }
   return fmt::format(
       "all ranks have waited for each other{} for {} (device.timeout) without progress; the job "

@@ -103,7 +103,7 @@ std::vector<ComparedPlan> compare_plans(JobPlan& planned, const Job& job,
   return plans;
 }
 
-std::string table_of(const std::vector<ComparedPlan>& plans, bool with_ranks) {
+std::string comparison_text(const std::vector<ComparedPlan>& plans, bool with_ranks) {
   std::vector<std::string> header{"layout", "cut", "weights"};
   if (with_ranks) header.emplace_back("ranks");
   for (const char* name : {"job", "step", "network", "decode", "idle", "memory"}) {
@@ -139,7 +139,7 @@ std::string table_of(const std::vector<ComparedPlan>& plans, bool with_ranks) {
   return table.str();
 }
 
-nlohmann::json described(const std::vector<ComparedPlan>& plans) {
+nlohmann::json describe(const std::vector<ComparedPlan>& plans) {
   nlohmann::json all = nlohmann::json::array();
   for (const ComparedPlan& plan : plans) {
     const Prediction& p = plan.prediction;

@@ -41,8 +41,8 @@ std::vector<ComparedPlan> compare_plans(JobPlan& planned, const Job& job,
 
 /// A table of plans for people, in the given order. with_ranks: plans of several numbers of ranks,
 /// with their efficiency.
-std::string table_of(const std::vector<ComparedPlan>& plans, bool with_ranks);
+std::string comparison_text(const std::vector<ComparedPlan>& plans, bool with_ranks);
 /// The same for programs: a list.
-nlohmann::json described(const std::vector<ComparedPlan>& plans);
+nlohmann::json describe(const std::vector<ComparedPlan>& plans);
 
 }  // namespace reelmesh

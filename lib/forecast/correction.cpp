@@ -215,7 +215,7 @@ Correction corrected(const JobPlan& planned, const std::vector<BatchOutline>& ba
   return correction;
 }
 
-std::string table_of(const Correction& correction) {
+std::string correction_text(const Correction& correction) {
   Table table({"stage", "predicted", "measured", "ratio"}, 1);
   for (const ComparedStage& stage : correction.stages) {
     table.row(

@@ -43,7 +43,7 @@ Correction corrected(const JobPlan& planned, const std::vector<BatchOutline>& ba
                      const EarlierRun& run);
 
 /// A table of the stages for people; for programs.
-std::string table_of(const Correction& correction);
+std::string correction_text(const Correction& correction);
 nlohmann::json describe(const Correction& correction);
 
 }  // namespace reelmesh

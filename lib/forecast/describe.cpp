@@ -224,7 +224,7 @@ json describe(const JobPlan& planned, const std::vector<BatchOutline>& batches,
   return all;
 }
 
-std::string describe_training(const JobPlan& planned, std::int64_t clips) {
+std::string training_text(const JobPlan& planned, std::int64_t clips) {
   std::vector<std::int64_t> counts(planned.formats.size());
   for (const ClipOutline& clip : planned.clips) {
     if (clip.index < clips) ++counts[planned.size_index(clip)];
@@ -237,10 +237,10 @@ std::string describe_training(const JobPlan& planned, std::int64_t clips) {
   }
   return fmt::format("training on {} clip{}{} {} (frames x height x width), {} in a step: {}",
                      clips, clips == 1 ? "" : "s", counts.front() < clips ? "," : "", sizes,
-                     planned.train->batch, planned.train->method->described(*planned.train));
+                     planned.train->batch, planned.train->method->text(*planned.train));
 }
 
-std::string describe_clips(const std::vector<ClipOutline>& clips, const ClipKinds& kinds) {
+std::string clips_text(const std::vector<ClipOutline>& clips, const ClipKinds& kinds) {
   const Clip& first = kinds[clips.front().kind];
   std::set<int> used;
   for (const ClipOutline& clip : clips) used.insert(clip.kind);

@@ -23,10 +23,10 @@ nlohmann::json describe(const JobPlan& planned, const std::vector<BatchOutline>&
 
 /// "4 clips of 9x64x64 (frames x height x width), 20 steps"; names the number of formats where
 /// clips differ. clips: those that are to be made, not empty.
-std::string describe_clips(const std::vector<ClipOutline>& clips, const ClipKinds& kinds);
+std::string clips_text(const std::vector<ClipOutline>& clips, const ClipKinds& kinds);
 
 /// The same of a training on so many clips: "training on 20 clips of 49x480x720 (frames x height x
 /// width), 4 in a step: LoRA of rank 64".
-std::string describe_training(const JobPlan& planned, std::int64_t clips);
+std::string training_text(const JobPlan& planned, std::int64_t clips);
 
 }  // namespace reelmesh

@@ -107,7 +107,7 @@ std::vector<Candidate> layouts_of_job(const JobPlan& planned, const Job& job,
 
 void require_fit(const Job& job, const JobPlan& planned, const Conditions& conditions) {
   const MemoryPlan& memory = planned.plan.memory;
-  const std::string over = describe_excess(memory);
+  const std::string over = excess_text(memory);
   if (over.empty()) return;
   const auto fits = [&](const Job& other, const Conditions& there) {
     try {

@@ -113,7 +113,7 @@ Clip requested_clip(const Job& job, const ClipRequest& request, int index,
   return clip;
 }
 
-std::string describe_input(const Clip& clip, const InputFacts& facts) {
+std::string input_text(const Clip& clip, const InputFacts& facts) {
   const InputFile& file = clip.input->file;
   const VideoSize& size = clip.format.size;
   std::string text = fmt::format("{}: {}: ", file.where, file.path.string());

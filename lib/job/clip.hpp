@@ -87,7 +87,7 @@ Clip requested_clip(const Job& job, const ClipRequest& request, int index,
 
 /// How the file that a clip begins from is used, in one line: "prompt.image: cat.png: 800 x 600
 /// pixels, resized to 720 x 480".
-std::string describe_input(const Clip& clip, const InputFacts& facts);
+std::string input_text(const Clip& clip, const InputFacts& facts);
 
 /// A text cleaned by clean_prompt, for families whose reference does so; adds a warning to the clip
 /// of what the reference would repair. what ("prompt"): for the warning. Errors as clean_prompt.

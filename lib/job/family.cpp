@@ -277,7 +277,7 @@ ClipList Family::clips(const Job& job, const Tokenizer& tokenizer, const Inputs&
     for (const std::string& warning : clip.warnings) cut.add(warning);
     if (clip.input) {
       const InputFacts& facts = inputs.at(clip.input->file.path);
-      files.add(describe_input(clip, facts));
+      files.add(input_text(clip, facts));
       rates.add(warning_of_rate(clip, facts));
     }
     const std::int64_t asked = clip.format.size.frames;

@@ -98,7 +98,7 @@ ClipRequest resolved(ClipRequest request, const Job& job, const Clip& clip) {
 
 }  // namespace
 
-std::string ProgramInfo::described() const {
+std::string ProgramInfo::text() const {
   return fmt::format("{} ({}{})", version, revision, changed ? ", changed" : "");
 }
 

@@ -14,7 +14,7 @@ struct ProgramInfo {
   std::vector<std::string> libraries;  ///< "Open MPI 4.1.4": those that are loaded
 
   /// "0.1.0 (1234abcd)", "0.1.0 (1234abcd, changed)"
-  std::string described() const;
+  std::string text() const;
 };
 
 /// The computers of all ranks, on the first rank; elsewhere nothing. Collective.

@@ -27,7 +27,7 @@ struct TrainMethod {
   /// must be in memory, and include the changes of LoRAs that are given.
   std::optional<LoraShape> (*lora)(const TrainSettings& settings);
   /// "LoRA of rank 64"
-  std::string (*described)(const TrainSettings& settings);
+  std::string (*text)(const TrainSettings& settings);
 };
 
 std::span<const TrainMethod> train_methods();

@@ -45,7 +45,7 @@ struct Found {
 
 }  // namespace
 
-std::string describe_differences(const std::vector<std::vector<Fact>>& of_ranks) {
+std::string differences_text(const std::vector<std::vector<Fact>>& of_ranks) {
   std::string text;
   for (std::size_t i = 0; i < of_ranks.front().size(); ++i) {
     std::vector<Found> values;
@@ -76,7 +76,7 @@ void require_like_gpus(const comm::Group& world, const Job& job, Device device) 
     for (std::size_t i = 0; i < facts.size(); ++i) facts[i].second = found.at(i);
   }
   forget_unused_nccl(of_ranks);
-  const std::string differences = describe_differences(of_ranks);
+  const std::string differences = differences_text(of_ranks);
   if (differences.empty()) return;
   require(
       !job.numerics.reproducible, Status::unavailable,

@@ -12,7 +12,7 @@ namespace reelmesh {
 /// The facts that are not the same on all ranks, and which ranks have which value: "GPU: NVIDIA
 /// H100 (ranks 0-6), NVIDIA A100 (rank 7); cuDNN: …". of_ranks: of each rank, in the same order.
 /// Empty if they are the same.
-std::string describe_differences(const std::vector<std::vector<Fact>>& of_ranks);
+std::string differences_text(const std::vector<std::vector<Fact>>& of_ranks);
 
 /// Compares what the bits of results on the GPUs of the ranks depend on (facts_of). If it differs,
 /// bits may depend on the layout: Error(unavailable) on all ranks, with numerics.reproducible = no

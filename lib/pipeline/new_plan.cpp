@@ -142,8 +142,8 @@ std::string NewPlans::make_together(const comm::Group& world, JobPlan& planned, 
   if (lower_by_connections(memory, planned.plan.memory, there.machine.memory_limits.values)) {
     make(job, there);
   }
-  refuse_unless(fits(planned.plan, there), fmt::format("no layout fits what there is: {}",
-                                                       describe_excess(planned.plan.memory)));
+  refuse_unless(fits(planned.plan, there),
+                fmt::format("no layout fits what there is: {}", excess_text(planned.plan.memory)));
   planned.plan.launched = launched;
   if (planned.tail) planned.tail->launched = launched;
   agree_on_convolutions(world, found_.device, planned.convolutions, job.numerics);

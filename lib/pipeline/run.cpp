@@ -163,8 +163,8 @@ void JobRun::describe_plan() {
 void JobRun::announce() {
   describe_plan();
   if (clips_.empty() || said_ == Said::problems) return;
-  log::info("{} {}: {}\nmodel {}, {}\n{}", program_.name, program_.described(),
-            describe_clips(clips_, planned_.kinds), job_.model.described(), name_of(job_.dtype),
+  log::info("{} {}: {}\nmodel {}, {}\n{}", program_.name, program_.text(),
+            clips_text(clips_, planned_.kinds), job_.model.text(), name_of(job_.dtype),
             plan_text(described_, Detail::summary));
 }
 
@@ -251,7 +251,7 @@ void JobRun::take_tuned_plan() {
   describe_plan();
   if (tuning_->kept_other()) log::info("{}", plan_text(described_, Detail::summary));
   record_plan();
-  record_.tuned = tuning_->described().dump();
+  record_.tuned = tuning_->describe().dump();
   comm::run_on_first_rank(world_, [&] { write_index(); });
 }
 
@@ -300,7 +300,7 @@ Status JobRun::report(const MadeClips& made) const {
   log::info(
       "stopped on request ({}): {} of {} clips are complete, {} saved within denoising; run again "
       "with --output.if-exists resume to go on",
-      stop::describe(cause), complete, planned_.clips.size(), count(ClipState::saved));
+      stop::cause_text(cause), complete, planned_.clips.size(), count(ClipState::saved));
   return status;
 }
 

@@ -77,7 +77,7 @@ comm::Group require_plan_fits_together(const Job& job, const JobPlan& planned,
     comm::run_on_first_rank(found.launched, [&] { require_fit(job, planned, conditions); });
   } else if (found.device.is_cuda() && !plan.memory.fits()) {
     log::warning("{} (the GPU's free memory); continuing, but the job may run out of memory",
-                 describe_excess(plan.memory));
+                 excess_text(plan.memory));
   }
   std::vector<int> order;  // of ranks of found.launched
   for (const LaunchedRank rank : plan.launched) order.push_back(number_of(rank));
@@ -85,7 +85,7 @@ comm::Group require_plan_fits_together(const Job& job, const JobPlan& planned,
       std::ranges::is_sorted(order) ? found.launched : found.launched.in_order(order);
   require_host_memory(world, plan.memory, found.threads);
   agree_on_convolutions(world, found.device, planned.convolutions, job.numerics);
-  const std::string idle = describe_idle(plan.roles, world.size());
+  const std::string idle = idle_text(plan.roles, world.size());
   if (!idle.empty()) log::warning("{}", idle);
   return world;
 }

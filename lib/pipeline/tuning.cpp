@@ -220,7 +220,7 @@ void Tuning::choose_together(const std::vector<ClipOutline>& clips) {
   use(layouts_[kept_]);
 }
 
-nlohmann::json Tuning::described() const {
+nlohmann::json Tuning::describe() const {
   nlohmann::json layouts = nlohmann::json::array();
   for (const Layout& layout : layouts_) {
     nlohmann::json row{{"layout", layout.shown.layout},

@@ -33,7 +33,7 @@ class Tuning {
   /// Whether another layout than that of the job is kept.
   bool kept_other() const { return kept_ != 0; }
   /// What was measured, as the attribute `tuned` of job.h5.
-  nlohmann::json described() const;
+  nlohmann::json describe() const;
 
  private:
   struct Layout {

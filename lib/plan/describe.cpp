@@ -9,37 +9,37 @@ namespace {
 
 using nlohmann::json;
 
-json described(const Box& box) {
+json describe(const Box& box) {
   if (box.empty()) return nullptr;
   return {{"offset", box.offset}, {"extent", box.extent}};
 }
 
-json described(const RankRange& ranks) { return {{"first", ranks.first}, {"count", ranks.count}}; }
+json describe(const RankRange& ranks) { return {{"first", ranks.first}, {"count", ranks.count}}; }
 
-json described(const std::vector<RankRange>& groups) {
+json describe(const std::vector<RankRange>& groups) {
   json all = json::array();
-  for (const RankRange& group : groups) all.push_back(described(group));
+  for (const RankRange& group : groups) all.push_back(describe(group));
   return all;
 }
 
 // The boxes of the first ranks only: the others are those of `by_rank`.
-json described(const Layout& layout, const std::vector<const char*>& axes) {
+json describe(const Layout& layout, const std::vector<const char*>& axes) {
   constexpr int max_boxes = 32;
   json boxes = json::array();
   for (int rank = 0; rank < std::min(layout.ranks(), max_boxes); ++rank) {
-    boxes.push_back(described(layout.box(rank)));
+    boxes.push_back(describe(layout.box(rank)));
   }
   return {{"axes", axes}, {"shape", layout.global()}, {"ranks", layout.ranks()}, {"boxes", boxes}};
 }
 
-json described(const StageMemory& stage) {
+json describe(const StageMemory& stage) {
   return {{"weights", stage.weights}, {"working", stage.working}};
 }
 
-json described(const ClipPlan& clip) {
+json describe(const ClipPlan& clip) {
   const DenoiseLayout& layout = clip.denoise.front();
-  return {{"tokens", described(layout.tokens, {"frame", "row", "column"})},
-          {"text_tokens", described(layout.text, {"token"})},
+  return {{"tokens", describe(layout.tokens, {"frame", "row", "column"})},
+          {"text_tokens", describe(layout.text, {"token"})},
           {"mesh",
            {{"cfg", layout.mesh.cfg},
             {"ring", layout.mesh.ring},
@@ -80,10 +80,10 @@ json describe(const MemoryPlan& memory) {
                         {{"program", memory.program},
                          {"connections", parts.connections},
                          {"queue", parts.embeddings},
-                         {"text", described(parts.text)},
-                         {"input", described(parts.encode)},
-                         {"denoise", described(parts.denoise)},
-                         {"decode", described(parts.decode)}}}}}});
+                         {"text", describe(parts.text)},
+                         {"input", describe(parts.encode)},
+                         {"denoise", describe(parts.denoise)},
+                         {"decode", describe(parts.decode)}}}}}});
   }
   return {{"by_rank", ranks},
           {"threads", memory.threads},
@@ -97,9 +97,9 @@ json describe_layout(const Plan& plan, std::size_t size) {
   const Roles& roles = plan.roles;
   return {{"ranks", plan.ranks},
           {"mode", roles.mode == Mode::split ? "split" : "phased"},
-          {"text", described(roles.text)},
-          {"denoise", described(roles.denoise)},
-          {"decode", described(roles.decode)},
+          {"text", describe(roles.text)},
+          {"denoise", describe(roles.denoise)},
+          {"decode", describe(roles.decode)},
           {"device_map", to_string(plan.device_map)},
           {"accelerate_device_map", json::parse(device_map_to_json(plan.device_map))},
           {"speeds", plan.rank_weights},
@@ -114,7 +114,7 @@ json describe_layout(const Plan& plan, std::size_t size) {
           {"encodes_inputs",
            std::ranges::any_of(plan.memory.ranks,
                                [](const RankMemory& rank) { return rank.encode.used(); })},
-          {"layout", described(plan.sizes.at(size))}};
+          {"layout", describe(plan.sizes.at(size))}};
 }
 
 json describe(const Plan& plan, std::size_t size, bool trains) {
@@ -132,9 +132,9 @@ json describe(const Plan& plan, std::size_t size, bool trains) {
                 {"node", plan.node[i]},
                 {"role", plan.roles.of(rank)},
                 {"text_layers", text_layers(plan, rank)},
-                {"tokens", described(plan.tokens(size, rank))},
-                {"text_tokens", described(plan.text_tokens(size, rank))},
-                {"decodes", described(plan.decoded_latents(size, rank))},
+                {"tokens", describe(plan.tokens(size, rank))},
+                {"text_tokens", describe(plan.text_tokens(size, rank))},
+                {"decodes", describe(plan.decoded_latents(size, rank))},
                 {"step_sent_bytes", step.sent_bytes + step.sent_weights},
                 {"step_flops", step.flops}});
     if (!counted.contains(rank)) continue;

@@ -108,7 +108,7 @@ MemoryPlan with_offloading(const MemoryPlan& memory) {
   return best;
 }
 
-std::string describe_excess(const MemoryPlan& memory) {
+std::string excess_text(const MemoryPlan& memory) {
   const int worst = furthest_over(memory);
   if (memory.fits(worst)) return {};
   const RankMemory& r = of(memory, worst);

@@ -56,6 +56,6 @@ MemoryPlan with_offloading(const MemoryPlan& memory);
 
 /// Why the plan does not fit: the rank with the largest excess over its limit, the stage, the bytes
 /// needed and the limit. Empty if it fits.
-std::string describe_excess(const MemoryPlan& memory);
+std::string excess_text(const MemoryPlan& memory);
 
 }  // namespace reelmesh

@@ -96,7 +96,7 @@ Roles assign_roles(const ParallelRequest& request, int ranks) {
   return mode == Mode::split ? split(request, ranks) : phased(request, ranks);
 }
 
-std::string describe_idle(const Roles& roles, int ranks) {
+std::string idle_text(const Roles& roles, int ranks) {
   std::vector<std::string> runs;
   int idle = 0;
   for (int first = 0, end = 0; first < ranks; first = std::max(end, first + 1)) {

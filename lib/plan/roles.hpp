@@ -44,7 +44,7 @@ struct Roles {
 
 /// A warning if some of the `ranks` ranks have no role: "rank 3 has nothing to do in this layout",
 /// "ranks 3-5 and 7 have nothing to do in this layout"; otherwise empty.
-std::string describe_idle(const Roles& roles, int ranks);
+std::string idle_text(const Roles& roles, int ranks);
 
 /// Assigns ranks to stages. With several replicas in phased mode each decodes its own clips, on all
 /// of its ranks or on the first request.decode of them, if that is fewer. Error

@@ -184,7 +184,7 @@ void Training::plan_clips() {
   pipeline::require_plan_fits_together(clips, planned, conditions_, found_);
   const auto prediction = predict(planned, form_batches(planned.clips, planned.kinds, clips.batch));
   clips_text_ = fmt::format("clips are made {}{}\n{}", when_sampled(settings_),
-                            describe_clips(planned.clips, planned.kinds),
+                            clips_text(planned.clips, planned.kinds),
                             plan_text(describe(planned, {}, prediction), Detail::summary));
 }
 
@@ -250,8 +250,8 @@ void Training::begin_record(const std::string& model) {
                                cached_.captions[i].path, !video.shapes.first_frame.empty()});
   }
   const nlohmann::json described = record_plan();
-  log::info("{} {}: {}\nmodel {}, {}\n{}", program_.name, program_.described(),
-            describe_training(samples_.planned, samples_.learned), job_.model.described(),
+  log::info("{} {}: {}\nmodel {}, {}\n{}", program_.name, program_.text(),
+            training_text(samples_.planned, samples_.learned), job_.model.text(),
             name_of(job_.dtype), plan_text(described, Detail::summary));
   if (!clips_text_.empty()) log::info("{}", clips_text_);
 }
@@ -567,7 +567,7 @@ Status Training::report() {
       has_begun_ ? fmt::format("{} of {} steps are done and saved", done_, settings_.steps)
                  : "samples that are encoded are kept";
   log::info("stopped on request ({}): {}; run again with --output.if-exists resume to go on",
-            stop::describe(cause), state);
+            stop::cause_text(cause), state);
   return Status::stopped;
 }
 

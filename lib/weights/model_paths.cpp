@@ -244,7 +244,7 @@ NamedClass class_of_part(const ModelPaths& paths, const std::string& part, const
   return {name.empty() ? "(none)" : printable(name), config.file().string()};
 }
 
-std::string ModelPaths::described() const {
+std::string ModelPaths::text() const {
   std::string text = root.string();
   for (const LoraFile& lora : loras) {
     text += (&lora == &loras.front() ? " with LoRA " : ", ") + lora.path.string();

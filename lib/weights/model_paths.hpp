@@ -58,7 +58,7 @@ struct ModelPaths {
   bool has_tokenizer() const;  ///< likewise
 
   /// For people: "models/x with LoRA ink.safetensors (scale 0.8), orbit.safetensors".
-  std::string described() const;
+  std::string text() const;
 
   /// The weights of a part, the transformer's with its LoRAs. Errors as Checkpoint::open and
   /// Checkpoint::with.

@@ -24,11 +24,11 @@ TEST(ShortText, KeepsWhatFits) {
 }
 
 TEST(Beat, SaysWhatARankDoes) {
-  EXPECT_EQ(describe({}), "no stage");
+  EXPECT_EQ(beat_text({}), "no stage");
   const trace::Scope scope(trace::spans::denoise_step);
   const trace::Mark clip(&trace::Recorder::clip, 2), step(&trace::Recorder::step, 14);
   const Beat before = own_beat();
-  EXPECT_EQ(describe(before), "denoise_step, clip 2, step 14");
+  EXPECT_EQ(beat_text(before), "denoise_step, clip 2, step 14");
   EXPECT_EQ(before.process, getpid());
   EXPECT_EQ(before.host.string(), host_name());
   EXPECT_EQ(before.unsaved, 0);
@@ -42,7 +42,7 @@ TEST(Beat, SaysWhatARankDoes) {
     const stop::UnsavedWork unsaved;
     const trace::Mark layer(&trace::Recorder::layer, 7);
     const WaitMark waiting("MPI_Waitall");
-    EXPECT_EQ(describe(own_beat()),
+    EXPECT_EQ(beat_text(own_beat()),
               "denoise_step, clip 2, step 14, layer 7, waiting in MPI_Waitall");
     EXPECT_EQ(own_beat().unsaved, 1);
     EXPECT_EQ(own_beat().waits, before.waits);

@@ -124,10 +124,10 @@ TEST(Comparison, TablesHaveARowForEachPlan) {
   Job job = model_job(1);
   job.machine = machine(fast);
   const std::vector<ComparedPlan> plans = compared(job, 2);
-  const std::string table = table_of(plans, false);
+  const std::string table = comparison_text(plans, false);
   EXPECT_EQ(static_cast<std::size_t>(std::ranges::count(table, '\n')), plans.size() + 2);
   EXPECT_EQ(table.find("efficiency"), std::string::npos);
-  EXPECT_NE(table_of(plans, true).find("efficiency"), std::string::npos);
+  EXPECT_NE(comparison_text(plans, true).find("efficiency"), std::string::npos);
 }
 
 }  // namespace

@@ -129,7 +129,7 @@ TEST_F(Corrected, RefusesATraceWithoutStages) {
 TEST_F(Corrected, IsShown) {
   stretch("decode", 5);
   const Correction found = correction();
-  EXPECT_NE(table_of(found).find("decoding"), std::string::npos);
+  EXPECT_NE(correction_text(found).find("decoding"), std::string::npos);
   const nlohmann::json stages = describe(found).at("stages");
   EXPECT_EQ(stages.at(3).at("stage"), "decoding");
   EXPECT_NEAR(stages.at(3).at("measured_seconds").get<double>(),

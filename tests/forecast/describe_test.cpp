@@ -127,7 +127,7 @@ TEST(Describe, HasTheTextThatPeopleRead) {
 }
 
 TEST(Describe, DescribesClips) {
-  const auto described = [](const JobPlan& job) { return describe_clips(job.clips, job.kinds); };
+  const auto described = [](const JobPlan& job) { return clips_text(job.clips, job.kinds); };
   const JobPlan one = planned_job({3}, 1, {});
   EXPECT_EQ(described(one), "1 clip of 3x64x64 (frames x height x width), 20 steps");
   EXPECT_EQ(described(planned_job({3, 5}, 1, {})), "2 clips of several sizes, 20 steps");
@@ -135,7 +135,7 @@ TEST(Describe, DescribesClips) {
   shorter.video = {1, 64, 64};
   ClipKinds rounded;
   rounded.add(shorter);
-  EXPECT_EQ(describe_clips(one.clips, rounded),
+  EXPECT_EQ(clips_text(one.clips, rounded),
             "1 clip of 1x64x64 (frames x height x width; asked for: 3x64x64), 20 steps");
   Clip from_video = one.kinds[0];
   from_video.record.settings.strength = 0.8;
@@ -143,7 +143,7 @@ TEST(Describe, DescribesClips) {
       std::make_shared<const DdimSampler>(NoiseSchedule(released_scheduler(), 20, 4));
   ClipKinds kinds;
   kinds.add(from_video);
-  EXPECT_EQ(describe_clips(one.clips, kinds),
+  EXPECT_EQ(clips_text(one.clips, kinds),
             "1 clip of 3x64x64 (frames x height x width), 20 steps (16 of them computed)");
 }
 

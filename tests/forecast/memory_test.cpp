@@ -59,7 +59,7 @@ TEST(Memory, FourRanksOf16GiBHoldOpenSora) {
     }
     // Linear tiles have 192 columns: the last tile of 4096 has 64, which may be padded to 96.
     EXPECT_NEAR(double(text), 4775e6 * double(precision.size()), 20e6);
-    EXPECT_EQ(describe_excess(memory), "");
+    EXPECT_EQ(excess_text(memory), "");
     EXPECT_THAT(plan_text(describe(memory)), HasSubstr("memory: ranks 1-3 "));
     EXPECT_THAT(plan_text(describe(memory)), HasSubstr(" of 16.00 GiB (text "));
   }
@@ -70,7 +70,7 @@ TEST(Memory, OneRankOf8GiBIsTooSmallIfWeightsAreReplicated) {
   replicated.weights = WeightsChoice::replicated;
   const MemoryPlan memory = open_sora(1, {8 * gib}, bf16, replicated).memory;
   EXPECT_FALSE(memory.fits());
-  const std::string over = describe_excess(memory);
+  const std::string over = excess_text(memory);
   EXPECT_THAT(over, HasSubstr("rank 0 needs 8.97 GiB"));
   EXPECT_THAT(over, HasSubstr("while it encodes prompts"));
   EXPECT_THAT(over, HasSubstr("its limit is 8.00 GiB"));
@@ -118,9 +118,9 @@ TEST(Memory, CogVideoX2bFitsAGpuOf16GiBAnd5bOneOf24GiB) {
   larger.layers = 42;
   larger.rotary = true;
   const MemoryPlan small = cogvideox_on_gpu({}, f16_gpu, 16 * gib);
-  EXPECT_EQ(describe_excess(small), "") << plan_text(describe(small));
+  EXPECT_EQ(excess_text(small), "") << plan_text(describe(small));
   const MemoryPlan large = cogvideox_on_gpu(larger, bf16_gpu, 24 * gib);
-  EXPECT_EQ(describe_excess(large), "") << plan_text(describe(large));
+  EXPECT_EQ(excess_text(large), "") << plan_text(describe(large));
 }
 
 // CogVideoX-5b, 49 frames of 480 x 720, bfloat16, with T5-XXL.

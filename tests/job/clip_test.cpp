@@ -130,7 +130,7 @@ TEST(RequestedClip, TakesFramesAndRateOfItsVideo) {
   EXPECT_EQ(clip.record.video, "cat.mp4");
   EXPECT_EQ(clip.record.input_hash, "22");
   EXPECT_EQ(clip.record.input_frames, 30);
-  EXPECT_EQ(describe_input(clip, inputs.at("cat.mp4")),
+  EXPECT_EQ(input_text(clip, inputs.at("cat.mp4")),
             "prompt.video: cat.mp4: 30 frames of 400 x 300 pixels (width x height), 25 frames per "
             "second; all of them used, resized to 720 x 480");
 
@@ -142,7 +142,7 @@ TEST(RequestedClip, TakesFramesAndRateOfItsVideo) {
   EXPECT_EQ(shorter.input->frames, 17);
   EXPECT_EQ(shorter.record.settings.fps, 12);
   EXPECT_EQ(shorter.record.settings.strength, 0.5);
-  EXPECT_THAT(describe_input(shorter, inputs.at("cat.mp4")),
+  EXPECT_THAT(input_text(shorter, inputs.at("cat.mp4")),
               testing::HasSubstr("; the first 17 of them used"));
   job.sample.frames = 31;
   test::expect_error(
@@ -156,7 +156,7 @@ TEST(RequestedClip, HasItsUsualRateIfItsVideoHasNone) {
   const Inputs without_rate{{"cat.gif", {.frames = 3, .height = 480, .width = 720}}};
   const Clip clip = requested_clip(job, {}, 0, defaults, without_rate);
   EXPECT_EQ(clip.record.settings.fps, 8);
-  EXPECT_EQ(describe_input(clip, without_rate.at("cat.gif")),
+  EXPECT_EQ(input_text(clip, without_rate.at("cat.gif")),
             "prompt.video: cat.gif: 3 frames of 720 x 480 pixels (width x height), without a "
             "usable rate; all of them used");
 }

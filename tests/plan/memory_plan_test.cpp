@@ -26,7 +26,7 @@ TEST(Memory, TransformerAndDecoderAreOffloadedInTurnWhereTheyMust) {
   EXPECT_EQ(memory.peak(0), (10 + 1 + 100 + 10) * mib);
   EXPECT_THAT(plan_text(describe(memory)), HasSubstr("offloaded"));
   memory.limits = {120 * mib};
-  EXPECT_THAT(describe_excess(memory), HasSubstr("while it denoises (100.00 MiB of weights"));
+  EXPECT_THAT(excess_text(memory), HasSubstr("while it denoises (100.00 MiB of weights"));
 }
 
 TEST(Memory, EncoderOfInputsIsAloneExceptInSplitMode) {
@@ -41,7 +41,7 @@ TEST(Memory, EncoderOfInputsIsAloneExceptInSplitMode) {
   EXPECT_EQ(memory.peak(0), memory.encode(0));
   EXPECT_THAT(plan_text(describe(memory)), HasSubstr("input 151.00 MiB"));
   memory.limits = {100 * mib};
-  EXPECT_THAT(describe_excess(memory), HasSubstr("while it encodes inputs (40.00 MiB of weights"));
+  EXPECT_THAT(excess_text(memory), HasSubstr("while it encodes inputs (40.00 MiB of weights"));
 
   rank.keeps_encoder = true;
   EXPECT_EQ(memory.encode(0), (10 + 1 + 40 + 100 + 60) * mib);

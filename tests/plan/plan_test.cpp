@@ -105,7 +105,7 @@ TEST(Roles, PhasedNumbersMayLeaveRanksIdle) {
 
 TEST(Roles, IdleRanksAreNamedInOneSentence) {
   const auto idle = [](const std::vector<RankRange>& denoise, int ranks) {
-    return describe_idle({Mode::phased, {0, 1}, denoise, {{0, 2}}}, ranks);
+    return idle_text({Mode::phased, {0, 1}, denoise, {{0, 2}}}, ranks);
   };
   EXPECT_EQ(idle({{0, 3}}, 3), "");
   EXPECT_EQ(idle({{0, 3}}, 4), "rank 3 has nothing to do in this layout");

@@ -125,9 +125,9 @@ TEST_F(Links, OfTheHubsCacheLeadToItsBlobs) {
 
 TEST(ModelPaths, AreDescribedWithTheirLoras) {
   ModelPaths paths{.root = "models/x"};
-  EXPECT_EQ(paths.described(), "models/x");
+  EXPECT_EQ(paths.text(), "models/x");
   paths.loras = {{"ink.safetensors", 0.8}, {"orbit", 1}};
-  EXPECT_EQ(paths.described(), "models/x with LoRA ink.safetensors (scale 0.8), orbit");
+  EXPECT_EQ(paths.text(), "models/x with LoRA ink.safetensors (scale 0.8), orbit");
 }
 
 }  // namespace
