@@ -1,31 +1,19 @@
 #pragma once
 // The images and videos that clips begin from.
 #include <filesystem>
-#include <functional>
 #include <map>
-#include <string>
 #include <vector>
 
 #include "comm/group.hpp"
+#include "inputs/input_file.hpp"
 #include "job/job.hpp"
 #include "layout/layout.hpp"
 #include "sampler/noise.hpp"
 #include "sampler/video_size.hpp"
 #include "store/output_folder.hpp"
-#include "weights/file_cache.hpp"
 
 namespace reelmesh {
 
-enum class InputKind { none, image, video };
-/// "image", "video"
-const char* name_of(InputKind kind);
-
-/// The file that a clip begins from.
-struct InputFile {
-  InputKind kind = InputKind::none;
-  std::filesystem::path path;  ///< as given
-  std::string where;           ///< for messages: "prompt.image", "prompts.jsonl:3: image"
-};
 /// That of a request: its own, otherwise that of the job. Error(usage) if both an image and a video
 /// are given.
 InputFile clip_input_file(const Job& job, const ClipRequest& request);
@@ -40,14 +28,6 @@ void require_kept(const InputFile& file, const Job& job, const OutputFolder& out
 /// Whether some clip is made from a video.
 bool has_videos(const Job& job);
 
-/// What is known of a file before a job is planned.
-struct InputFacts {
-  std::int64_t frames = 1;
-  std::int64_t height = 0, width = 0;  ///< pixels
-  double fps = 0;     ///< of a video; 0 if it does not say, or none that sample.fps may have
-  std::string hash;   ///< of its bytes; empty unless the whole file was read
-  std::string state;  ///< FileState::text() of the file that was hashed by this job
-};
 /// By path as given.
 using Inputs = std::map<std::filesystem::path, InputFacts>;
 
@@ -60,24 +40,9 @@ Inputs probe_inputs(const Job& job);
 /// says. Collective.
 Inputs check_inputs(const comm::Group& world, const Job& job);
 
-/// The facts of one file with its hash; decodes all of it. Errors as check_inputs.
-InputFacts check_input(const InputFile& file);
-/// The same. What an earlier job found in the same file is not found again, but taken from `known`,
-/// with an empty `state`; what is new is remembered there if that is possible.
-InputFacts check_input(const InputFile& file, const FileCache& known);
-/// Of the user: reelmesh/inputs.
-FileCache input_cache(const std::filesystem::path& folder = FileCache::folder_of_user("inputs"),
-                      std::chrono::milliseconds settling = FileCache::usual_settling);
 /// The facts that each rank passes, by rank, on every rank. Collective.
 std::vector<std::vector<InputFacts>> all_gather_facts(const comm::Group& world,
                                                       const std::vector<InputFacts>& mine);
-
-/// Decodes these frames of a file, in ascending order, each once: uint8 [row, column, 3] on the
-/// host to `consume`. facts: by check_input(s). Error(data) if the file cannot be read, has fewer
-/// frames, or has other bytes than it had then.
-void read_input_frames(
-    const InputFile& file, const InputFacts& facts, const std::vector<std::int64_t>& frames,
-    const std::function<void(std::int64_t frame, const Tensor& pixels)>& consume);
 
 /// How a clip is encoded to latents.
 struct ClipInput {

@@ -3,7 +3,7 @@
 # backend are compiled again with these calls (reelmesh_room in CMakeLists.txt). Its tests run in
 # every build. The other sources of lib/ are linked as built for the program.
 set(rooms_with_devices layout sampler ops comm tensor)
-set(rooms_without_devices train pipeline forecast job store plan models media weights text)  # in link order
+set(rooms_without_devices train pipeline forecast job inputs store plan models media weights text)  # in link order
 file(GLOB emulated_lib CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/lib/*/cuda/*.cpp)
 if(NOT REELMESH_WITH_CUDA)
   foreach(room ${rooms_with_devices})

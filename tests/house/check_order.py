@@ -25,14 +25,17 @@ MAY_INCLUDE = {
     # Plans are computed for any number of ranks and any model, without MPI.
     "plan": "base tensor layout weights",
     "store": "base tensor comm layout sampler",
+    # Files that users give, whatever holds the pixels.
+    "inputs": "base tensor media weights sampler store",
     # What a job is: options, clips, inputs, model families. It runs nothing.
-    "job": "base tensor ops comm layout media weights text sampler models plan store",
+    "job": "base tensor ops comm layout media weights text sampler models plan store inputs",
     # What a job will take: layouts, memory, time.
-    "forecast": "base tensor ops comm layout media weights text sampler models plan store job",
-    "pipeline": "base tensor ops comm layout media weights text sampler models plan store job "
-                "forecast",
-    "train": "base tensor ops comm layout media weights text sampler models plan store job forecast "
-             "pipeline",
+    "forecast": "base tensor ops comm layout media weights text sampler models plan store inputs "
+                "job",
+    "pipeline": "base tensor ops comm layout media weights text sampler models plan store inputs "
+                "job forecast",
+    "train": "base tensor ops comm layout media weights text sampler models plan store inputs job "
+             "forecast pipeline",
 }
 # Headers that a folder must not include, directly or transitively.
 UNREACHABLE = {

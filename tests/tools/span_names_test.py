@@ -30,7 +30,7 @@ OTHER_MEANINGS = {
     "lib/forecast/comparison.cpp": {"decode", "weights"},  # columns, and options
     "lib/forecast/correction.cpp": {"decode"},  # ranks in the description of a plan
     "lib/forecast/describe.cpp": {"decode", "encode"},  # roles and memory in the description of a plan
-    "lib/job/inputs.cpp": {"hash"},  # a fact that is remembered
+    "lib/inputs/input_file.cpp": {"hash"},  # a fact that is remembered
     "lib/job/machine_file.cpp": {"load", "write"},  # keys of machine files
     "lib/models/wan/layers.cpp": {"norm"},  # of tensors
     "lib/pipeline/tuning.cpp": {"weights"},  # of a layout, in job.h5

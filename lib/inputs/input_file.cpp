@@ -1,0 +1,170 @@
+#include "inputs/input_file.hpp"
+
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "base/file_state.hpp"
+#include "base/hash.hpp"
+#include "media/image.hpp"
+#include "media/video.hpp"
+#include "sampler/clip_settings.hpp"
+#include "store/saved_video.hpp"
+#include "weights/regular_file.hpp"
+
+namespace reelmesh {
+namespace {
+
+// The file of the earlier job's clip that an input stands for.
+std::optional<std::filesystem::path> saved_clip(const InputFile& file) {
+  return file.kind == InputKind::video ? named_clip_file(file.path) : std::nullopt;
+}
+
+SavedVideo open_clip(const InputFile& file, const std::filesystem::path& clip) {
+  return SavedVideo::open(clip, file.where, media::max_video_frames, media::max_image_pixels);
+}
+
+// 0 if sample.fps may not have this value.
+double usable_rate(double fps) {
+  constexpr const auto& limits = setting_description(&ClipSettings::fps).permitted;
+  return fps >= limits.least && fps <= limits.most ? fps : 0;
+}
+
+std::string name_for_messages(const InputFile& file) {
+  return fmt::format("{}: {}", file.where, opened_path(file).string());
+}
+
+std::string hash_of_file(const InputFile& file) {
+  const RegularFile in = RegularFile::open(opened_path(file));
+  Hash hash;
+  std::string block(std::size_t{1} << 20, '\0');
+  for (std::int64_t done = 0; done < in.size(); done += std::ssize(block)) {
+    const std::int64_t count = std::min(std::ssize(block), in.size() - done);
+    in.read_part(done, count, block.data());
+    hash.add_bytes({block.data(), static_cast<std::size_t>(count)});
+  }
+  in.require_unchanged();
+  return hash.hex();
+}
+
+// From the values of a cache; none if they are not those of a file.
+std::optional<InputFacts> remembered_facts(const nlohmann::json& values) {
+  if (!values.is_object()) return {};
+  try {
+    const InputFacts facts{values.at("frames"), values.at("height"), values.at("width"),
+                           values.at("fps"),    values.at("hash"),   {}};
+    const bool possible = facts.frames > 0 && facts.height > 0 && facts.width > 0 &&
+                          (facts.fps == 0 || facts.fps == usable_rate(facts.fps)) &&
+                          facts.hash.size() == Hash::digits;
+    return possible ? std::optional(facts) : std::nullopt;
+  } catch (const nlohmann::json::exception&) {
+    return {};
+  }
+}
+
+// Decodes these frames, in ascending order.
+void read_frames(const InputFile& file, const std::vector<std::int64_t>& frames,
+                 const std::function<void(std::int64_t, const Tensor&)>& consume) {
+  if (file.kind == InputKind::image) {
+    expect(frames == std::vector<std::int64_t>{0}, "frames {} of an image", frames);
+    return consume(0, media::read_image(file.path, file.where));
+  }
+  const auto clip = saved_clip(file);
+  if (!clip) return media::read_video_frames(file.path, file.where, frames, consume);
+  const SavedVideo video = open_clip(file, *clip);
+  require(frames.empty() || video.frames() > frames.back(), Status::data,
+          "{}: {}: found {} frames, expected {}", file.where, clip->string(), video.frames(),
+          frames.back() + 1);
+  for (const std::int64_t frame : frames) consume(frame, video.read(frame));
+}
+
+}  // namespace
+
+const char* name_of(InputKind kind) {
+  return kind == InputKind::image ? "image" : kind == InputKind::video ? "video" : "none";
+}
+
+std::filesystem::path opened_path(const InputFile& file) {
+  return saved_clip(file).value_or(file.path);
+}
+
+InputFacts probe_input(const InputFile& file) {
+  if (file.kind == InputKind::image) {
+    const media::ImageSize size = media::image_size(file.path, file.where);
+    return {.height = size.height, .width = size.width};
+  }
+  if (const auto clip = saved_clip(file)) {
+    const SavedVideo video = open_clip(file, *clip);
+    return {video.frames(), video.height(), video.width(), usable_rate(video.fps()), {}};
+  }
+  const media::VideoFacts facts = media::video_facts(file.path, file.where);
+  return {facts.frames, facts.height, facts.width, usable_rate(facts.fps), {}};
+}
+
+InputFacts check_input(const InputFile& file) {
+  const FileState state = file_state(opened_path(file));
+  InputFacts facts;
+  if (file.kind == InputKind::image) {
+    const Tensor pixels = media::read_image(file.path, file.where);
+    facts = {.height = pixels.shape(0), .width = pixels.shape(1)};
+  } else {
+    facts = probe_input(file);  // decodes all frames, unless it is a clip of an earlier job
+    if (const auto clip = saved_clip(file)) open_clip(file, *clip).check();
+  }
+  facts.hash = hash_of_file(file);
+  require_unchanged(name_for_messages(file), state, file_state(opened_path(file)));
+  facts.state = state.text();
+  return facts;
+}
+
+FileCache input_cache(const std::filesystem::path& folder, std::chrono::milliseconds settling) {
+  return {"facts of images and videos, 1", folder, settling};
+}
+
+InputFacts check_input(const InputFile& file, const FileCache& known) {
+  if (saved_clip(file)) return check_input(file);
+  std::optional<RegularFile> opened;
+  std::string sample;
+  try {
+    opened = RegularFile::open(file.path);
+    sample = sample_hash(*opened);
+  } catch (const Error&) {
+    return check_input(file);  // whose messages name the option
+  }
+  if (const auto found = remembered_facts(known.find(*opened, sample))) return *found;
+  InputFacts facts = check_input(file);
+  if (facts.state != opened->state().text()) return facts;
+  try {
+    known.store(*opened, sample,
+                {{"frames", facts.frames},
+                 {"height", facts.height},
+                 {"width", facts.width},
+                 {"fps", facts.fps},
+                 {"hash", facts.hash}});
+  } catch (const std::exception&) {
+    // It is found again by the next job.
+  }
+  return facts;
+}
+
+void read_input_frames(
+    const InputFile& file, const InputFacts& facts, const std::vector<std::int64_t>& frames,
+    const std::function<void(std::int64_t frame, const Tensor& pixels)>& consume) {
+  const FileState state = file_state(opened_path(file));
+  if (state.text() != facts.state) {  // changed, or that of a host with files of its own
+    const std::string hash = hash_of_file(file);
+    require(hash == facts.hash, Status::data,
+            "{}: found the hash {}, expected {}, which it had when it was checked: the file was "
+            "changed or replaced, or differs between hosts",
+            name_for_messages(file), hash, facts.hash);
+  }
+  read_frames(file, frames, consume);
+  require_unchanged(name_for_messages(file), state, file_state(opened_path(file)));
+}
+
+std::int64_t decoding_bytes(const InputFile& file) {
+  if (file.kind == InputKind::image) return 9;  // coefficients of a progressive JPEG: 6
+  if (saved_clip(file)) return 6;
+  return 32;  // H.264 keeps up to 16 earlier frames of 1.5 bytes
+}
+
+}  // namespace reelmesh

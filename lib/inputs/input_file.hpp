@@ -1,0 +1,59 @@
+#pragma once
+// A file that a clip begins from, or that is learned from: an image, a video, or the clip of an
+// earlier job in place of a video.
+#include <chrono>
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "tensor/tensor.hpp"
+#include "weights/file_cache.hpp"
+
+namespace reelmesh {
+
+enum class InputKind { none, image, video };
+/// "image", "video"
+const char* name_of(InputKind kind);
+
+struct InputFile {
+  InputKind kind = InputKind::none;
+  std::filesystem::path path;  ///< as given
+  std::string where;           ///< for messages: "prompt.image", "prompts.jsonl:3: image"
+};
+/// What is opened: the file itself, or that of the clip that it stands for.
+std::filesystem::path opened_path(const InputFile& file);
+
+/// What is known of a file before a job is planned.
+struct InputFacts {
+  std::int64_t frames = 1;
+  std::int64_t height = 0, width = 0;  ///< pixels
+  double fps = 0;     ///< of a video; 0 if it does not say, or none that sample.fps may have
+  std::string hash;   ///< of its bytes; empty unless the whole file was read
+  std::string state;  ///< FileState::text() of the file that was hashed by this job
+};
+
+/// The facts of a file by its headers; the frames of videos are counted. Error(no_input) for a
+/// missing file; Error(data) for one that is damaged, of another type, or too large.
+InputFacts probe_input(const InputFile& file);
+/// The same with its hash; decodes all of it.
+InputFacts check_input(const InputFile& file);
+/// The same. What an earlier job found in the same file is not found again, but taken from `known`,
+/// with an empty `state`; what is new is remembered there if that is possible.
+InputFacts check_input(const InputFile& file, const FileCache& known);
+/// Of the user: reelmesh/inputs.
+FileCache input_cache(const std::filesystem::path& folder = FileCache::folder_of_user("inputs"),
+                      std::chrono::milliseconds settling = FileCache::usual_settling);
+
+/// Decodes these frames of a file, in ascending order, each once: uint8 [row, column, 3] on the
+/// host to `consume`. facts: by check_input. Error(data) if the file cannot be read, has fewer
+/// frames, or has other bytes than it had then.
+void read_input_frames(
+    const InputFile& file, const InputFacts& facts, const std::vector<std::int64_t>& frames,
+    const std::function<void(std::int64_t frame, const Tensor& pixels)>& consume);
+
+/// Bytes for each pixel of a frame while it is decoded, with the frame.
+std::int64_t decoding_bytes(const InputFile& file);
+
+}  // namespace reelmesh
