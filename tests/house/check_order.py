@@ -58,21 +58,30 @@ PLACES = {
     r"nccl.*|cuda.*|cudnn.*|cublas.*": ["lib/ops", "lib/comm", "lib/tensor"],
 }
 # What depends on whether the CUDA backend is built, and where it may stand: in sources that are
-# compiled again for emulated GPUs (reelmesh_room in CMakeLists.txt), not in headers of others.
+# compiled again for emulated GPUs (lib/device_sources.cmake), not in headers of others.
 CHOICE = re.compile(r'\bcuda_built\b|"tensor/dispatch\.hpp"')
-CHOOSING = re.compile(r"lib/(tensor|ops|comm|layout|sampler)/.*\.cpp|app/program\.cpp"
-                      r"|lib/tensor/(device|dispatch)\.hpp")
+CHOOSING = re.compile(r"lib/\w+/cuda/.*|app/program\.cpp|lib/tensor/(device|dispatch)\.hpp")
 INCLUDE = re.compile(r'^\s*#\s*include\s*(?:"([^"]+)"|<([^>]+)>)')
 
 
-def violations(name, text):
+def listed_device_sources(text):
+    """Those of lib/device_sources.cmake, as paths relative to the repository."""
+    return ["lib/" + path for path in re.findall(r"^  ([\w/]+\.cpp)", text, re.MULTILINE)]
+
+
+def chooses(line):
+    return CHOICE.search(line.split("//")[0]) is not None
+
+
+def violations(name, text, device_sources=()):
     """Yields (line number, message) for the forbidden includes of the file `name`, a path relative
     to the repository."""
     room = name.split("/")[1] if name.startswith("lib/") else None
+    may_choose = name in device_sources or CHOOSING.fullmatch(name)
     for number, line in enumerate(text.splitlines(), 1):
-        if CHOICE.search(line.split("//")[0]) and not CHOOSING.fullmatch(name):
-            yield number, ("depends on whether the CUDA backend is built, but is not compiled again "
-                           "for emulated GPUs")
+        if chooses(line) and not may_choose:
+            yield number, ("depends on whether the CUDA backend is built, but is not in "
+                           "lib/device_sources.cmake")
         include = INCLUDE.match(line)
         if include:
             header = include[1] or include[2]
@@ -123,8 +132,13 @@ def main():
     )
     texts = {path.relative_to(source).as_posix(): path.read_text(encoding="utf-8")
              for path in files}
+    device_sources = listed_device_sources(
+        (source / "lib/device_sources.cmake").read_text(encoding="utf-8"))
+    found += [f"{name}: is in lib/device_sources.cmake, but does not depend on the CUDA backend"
+              for name in device_sources
+              if not any(map(chooses, texts.get(name, "").splitlines()))]
     for name, text in texts.items():
-        for number, what in violations(name, text):
+        for number, what in violations(name, text, device_sources):
             found.append(f"{name}:{number}: {what}")
         pattern = UNREACHABLE.get(name.split("/")[1]) if name.startswith("lib/") else None
         for chain in include_chains(name, texts, pattern) if pattern else ():

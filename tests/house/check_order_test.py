@@ -4,11 +4,11 @@ operations that do not show it."""
 import unittest
 
 import check_collectives
-from check_order import include_chains, violations
+from check_order import include_chains, listed_device_sources, violations
 
 
-def lines(name, text):
-    return [number for number, _ in violations(name, text)]
+def lines(name, text, device_sources=()):
+    return [number for number, _ in violations(name, text, device_sources)]
 
 
 class Order(unittest.TestCase):
@@ -28,8 +28,12 @@ class Order(unittest.TestCase):
 
     def test_headers_do_not_depend_on_the_backend(self):
         text = '#include "tensor/dispatch.hpp"\n  if constexpr (cuda_built) f();  // a\n// cuda_built'
-        self.assertEqual(lines("lib/ops/a.cpp", text), [])
-        self.assertEqual(lines("lib/ops/a.hpp", text), [1, 2])
+        listed = listed_device_sources("# lib/ops\nset(SOURCES\n  ops/a.cpp\n  ops/b.cpp)")
+        self.assertEqual(listed, ["lib/ops/a.cpp", "lib/ops/b.cpp"])
+        self.assertEqual(lines("lib/ops/a.cpp", text, listed), [])
+        self.assertEqual(lines("lib/ops/c.cpp", text, listed), [1, 2])
+        self.assertEqual(lines("lib/ops/cuda/c.cpp", text), [])
+        self.assertEqual(lines("lib/ops/a.hpp", text, listed), [1, 2])
         self.assertEqual(lines("lib/plan/a.cpp", text), [1, 2])
 
     def test_models_know_no_ranks(self):
