@@ -12,6 +12,7 @@
 #include "comm/together.hpp"
 #include "ops/parallel.hpp"
 #include "tensor/cuda/host_copy.hpp"
+#include "tensor/cuda/runtime.hpp"
 #include "tensor/purpose.hpp"
 
 namespace reelmesh {
@@ -63,8 +64,9 @@ struct StreamedLayer {
 struct StoredUnits {
   std::shared_ptr<const StreamedLayer> layer;
   std::int64_t first = 0, count = 0;
-  bool plain = false;                 ///< fetched as rows of the weight, not packed
-  Tensor kept;                        ///< all values, or this rank's share
+  bool plain = false;  ///< fetched as rows of the weight, not packed
+  std::int64_t first_kept = 0, count_kept = 0;
+  Tensor kept;                        ///< values of the units that this rank keeps
   std::vector<std::int64_t> borders;  ///< of the ranks' shares, in elements; none: not shared
   // All values. Before `pinned`, which is therefore released first, while this is still mapped.
   std::shared_ptr<std::byte> on_host;
@@ -121,6 +123,8 @@ class WeightStream::State {
   // The same parts once more; returns the index of the first.
   std::size_t again(std::size_t first, std::size_t end);
   std::size_t size() const { return parts_.size(); }
+  // Replaces the values of these parts, which are those of a layer.
+  void set(std::size_t first, std::size_t end, const ops::WeightRows& weight);
   bool capturable() const { return !messages_.member() || messages_.capturable(); }
   const FetchedUnits& part(std::size_t index) const { return parts_[index]; }
 
@@ -132,6 +136,8 @@ class WeightStream::State {
   void keep(FetchedUnits& part);
   void keep_share(FetchedUnits& part);
   void keep_on_host(FetchedUnits& part);
+  void read(FetchedUnits& part, const ops::WeightRows& weight);
+  void read_to_host(FetchedUnits& part, const ops::WeightRows& weight);
   void begin_fetch(FetchedUnits& part);
   void fetch_ahead();
   void restart(std::size_t index);
@@ -193,6 +199,19 @@ std::size_t WeightStream::State::again(std::size_t first, std::size_t end) {
   return before;
 }
 
+void WeightStream::State::set(std::size_t first, std::size_t end, const ops::WeightRows& weight) {
+  const ops::LinearForm& form = parts_[first].layer->form;
+  expect(placement_.residence == Residence::sharded || form.device().is_cuda() ||
+             form.device().only_shapes,
+         "weights that stay in a file are given other values");
+  if (next_ > 0 || begun_ > 0) restart(0);  // what was fetched ahead has the values before
+  if (host_.member()) {
+    if constexpr (cuda_built) cuda::synchronize(form.device());
+    host_.barrier();  // no rank's GPU reads them
+  }
+  for (std::size_t i = first; i < end; ++i) read(parts_[i], weight);
+}
+
 void WeightStream::State::keep(FetchedUnits& part) {
   const auto bytes = static_cast<double>(part.bytes());
   resident_due_ += placement_.resident * bytes;
@@ -200,13 +219,18 @@ void WeightStream::State::keep(FetchedUnits& part) {
   const bool alone = placement_.residence == Residence::sharded && messages_.size() == 1;
   if (alone || resident_due_ >= bytes) {
     resident_due_ -= alone ? 0 : bytes;
-    part.kept = part.layer->form.pack(part.layer->weight, part.first, part.count);
+    part.first_kept = part.first;
+    part.count_kept = part.count;
   } else if (placement_.residence == Residence::sharded) {
     part.plain = placement_.unlike_processors && !on_gpu;
     keep_share(part);
   } else if (on_gpu) {
-    keep_on_host(part);
+    return keep_on_host(part);
   }
+  const std::int64_t elements =
+      part.element(part.first_kept + part.count_kept) - part.element(part.first_kept);
+  part.kept = Tensor::empty({elements}, part.layer->form.dtype(), part.layer->form.device());
+  read(part, part.layer->weight);
 }
 
 // Divides the units among the ranks such that, of all parts so far, each has its share as exactly
@@ -243,37 +267,42 @@ void WeightStream::State::keep_share(FetchedUnits& part) {
   for (const std::int64_t unit : units) part.borders.push_back(part.element(unit));
 
   const auto me = static_cast<std::size_t>(messages_.rank());
-  const std::int64_t first = units[me], count = units[me + 1] - first;
-  const ops::LinearForm& form = part.layer->form;
-  if (part.plain) {
-    const std::int64_t row = form.row(first);
-    part.kept =
-        Tensor::empty({part.borders[me + 1] - part.borders[me]}, form.dtype(), form.device());
-    if (form.device().only_shapes) return;
-    read_rows(part.layer->weight, row, form.row(first + count) - row, part.kept.raw());
-  } else {
-    part.kept = form.pack(part.layer->weight, first, count);
-  }
+  part.first_kept = units[me];
+  part.count_kept = units[me + 1] - units[me];
 }
 
-// The ranks of a host share the work of reading.
+// Reads what this rank keeps.
+void WeightStream::State::read(FetchedUnits& part, const ops::WeightRows& weight) {
+  if (part.on_host != nullptr) return read_to_host(part, weight);
+  const ops::LinearForm& form = part.layer->form;
+  if (!part.plain) return form.pack(weight, part.first_kept, part.count_kept, part.kept);
+  if (form.device().only_shapes) return;
+  const std::int64_t row = form.row(part.first_kept);
+  read_rows(weight, row, form.row(part.first_kept + part.count_kept) - row, part.kept.raw());
+}
+
 void WeightStream::State::keep_on_host(FetchedUnits& part) {
   if (part.layer->form.device().only_shapes) {
     part.on_host = std::make_shared<std::byte>();  // nobody reads it
     return;
   }
   if (!host_.member()) host_ = placement_.group.on_this_host();
-  const ops::WeightRows& weight = part.layer->weight;
   part.on_host = comm::shared_memory(host_, part.bytes());
+  read_to_host(part, part.layer->weight);
+  if constexpr (cuda_built) {
+    part.pinned = cuda::pin(part.layer->weight.device, part.on_host.get(), part.bytes());
+  }
+}
+
+// The ranks of a host share the work of reading.
+void WeightStream::State::read_to_host(FetchedUnits& part, const ops::WeightRows& weight) {
+  if (part.layer->form.device().only_shapes) return;
   const auto border = [&](int rank) { return cut_offset(weight.out, host_.size(), rank); };
   const std::int64_t row = border(host_.rank());
   comm::run_collectively(host_, [&] {
     read_rows(weight, row, border(host_.rank() + 1) - row,
               part.on_host.get() + row * weight.in * size_of(weight.dtype));
   });
-  if constexpr (cuda_built) {
-    part.pinned = cuda::pin(weight.device, part.on_host.get(), part.bytes());
-  }
 }
 
 void WeightStream::State::begin_fetch(FetchedUnits& part) {
@@ -409,6 +438,8 @@ class WeightStream::Source final : public ops::WeightSource {
     const std::size_t first = state_->again(first_, end_);
     return std::make_shared<const Source>(state_, first);
   }
+
+  void set(const ops::WeightRows& weight) const override { state_->set(first_, end_, weight); }
 
   void visit(const Use& use) const override {
     for (std::size_t i = first_; i < end_; ++i) {

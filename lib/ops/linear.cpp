@@ -165,7 +165,16 @@ std::int64_t LinearForm::row(std::int64_t unit) const {
 
 Tensor LinearForm::pack(const WeightRows& weight, std::int64_t first, std::int64_t count) const {
   Tensor packed = Tensor::empty({offset(first + count) - offset(first)}, dtype_, device_);
-  if (packed.empty()) return packed;
+  pack(weight, first, count, packed);
+  return packed;
+}
+
+void LinearForm::pack(const WeightRows& weight, std::int64_t first, std::int64_t count,
+                      Tensor& packed) const {
+  const std::int64_t elements = offset(first + count) - offset(first);
+  expect(packed.numel() == elements, "{} elements are packed to a tensor {}", elements,
+         packed.shape());
+  if (packed.empty()) return;
   const std::int64_t row_bytes = in_ * size_of(dtype_);
   // Reads rows of the weight to the host, for upload().
   const auto read = [&](void* host, std::int64_t at_byte, std::int64_t bytes) {
@@ -181,7 +190,6 @@ Tensor LinearForm::pack(const WeightRows& weight, std::int64_t first, std::int64
       device_,
       [&] { cuda::upload(device_, packed.address_on(device_), packed.bytes(), row_bytes, read); },
       [&] { pack_on_cpu(weight, first, count, packed); }, [&] { note_packing_scratch(); });
-  return packed;
 }
 
 // As pack_on_cpu() takes it; the first tile is the widest.
@@ -405,27 +413,42 @@ Linear::Linear(const Tensor& weight, const Tensor& bias, const Numerics& numeric
   form_ = {weight.shape(1), weight.shape(0), weight.dtype(), weight.device()};
   numerics_ = numerics;
   packed_ = weight;
-  set_bias(bias);
+  bias_ = own_bias(bias);
 }
 
 Linear::Linear(const WeightRows& weight, const Tensor& bias)
     : form_(weight.in, weight.out, weight.dtype, weight.device), numerics_(weight.numerics) {
-  set_bias(bias);
+  bias_ = own_bias(bias);
   packed_ = form_.pack(weight, 0, form_.units());
 }
 
 Linear::Linear(const LinearForm& form, std::shared_ptr<const WeightSource> source,
                const Tensor& bias, const Numerics& numerics)
     : form_(form), numerics_(numerics), source_(std::move(source)) {
-  set_bias(bias);
+  bias_ = own_bias(bias);
 }
 
-void Linear::set_bias(const Tensor& bias) {
+// As products take it.
+Tensor Linear::own_bias(const Tensor& bias) const {
   expect(bias.empty() || bias.shape() == Shape{form_.out()}, "linear: {} outputs and bias {}",
          form_.out(), bias.shape());
-  if (bias.empty()) return;
+  if (bias.empty()) return {};
   const Device device = form_.device();
-  bias_ = device.is_cuda() ? bias.on(device).to(form_.dtype()) : bias.to(DType::float32);
+  return device.is_cuda() ? bias.on(device).to(form_.dtype()) : bias.to(DType::float32);
+}
+
+void Linear::set(const WeightRows& weight, const Tensor& bias) {
+  expect(weight.in == form_.in() && weight.out == form_.out() && weight.dtype == form_.dtype() &&
+             bias.numel() == bias_.numel(),
+         "a linear layer of {} inputs and {} outputs in {} is given {} and {} in {}, bias {}",
+         form_.in(), form_.out(), name_of(form_.dtype()), weight.in, weight.out,
+         name_of(weight.dtype), bias.shape());
+  if (source_ != nullptr) {
+    source_->set(weight);
+  } else {
+    form_.pack(weight, 0, form_.units(), packed_);
+  }
+  if (!bias.empty()) bias_.copy_from(own_bias(bias));
 }
 
 Linear Linear::backward() const {

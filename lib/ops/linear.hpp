@@ -50,6 +50,8 @@ class LinearForm {
   /// Makes units [first, first + count) → [element] on device(). All threads read rows; on a GPU
   /// while earlier rows are in transfer.
   Tensor pack(const WeightRows& weight, std::int64_t first, std::int64_t count) const;
+  /// The same, to the memory of such a result.
+  void pack(const WeightRows& weight, std::int64_t first, std::int64_t count, Tensor& packed) const;
   /// Computes the outputs of units [first, first + count): columns of y [row, out]. x: [row, in] of
   /// type compute(), y of type dtype(), bias: float32 [out] or empty. CPU only.
   void multiply(const Tensor& x, const Tensor& packed, std::int64_t first, std::int64_t count,
@@ -98,6 +100,9 @@ class WeightSource {
   /// call, on a GPU for work that the call enqueues.
   using Use = std::function<void(std::int64_t first, std::int64_t count, const Tensor& values)>;
   virtual void visit(const Use& use) const = 0;
+  /// Replaces the values, in the memory in which they are kept. Collective over the ranks that keep
+  /// them together.
+  virtual void set(const WeightRows& weight) const = 0;
 };
 
 /// y = activation(x·Wᵀ + b). On the CPU the weight is packed in its own type; if GEMMs use a wider
@@ -129,6 +134,10 @@ class Linear {
     return (*this)(x, activation, x.numel() / in_features());
   }
 
+  /// Replaces the values of this layer and of its copies, in their memory. Arguments as of the
+  /// constructor that reads rows, of the same shapes. Collective as WeightSource::set().
+  void set(const WeightRows& weight, const Tensor& bias = {});
+
   /// Where the values are from; null if they are kept.
   const std::shared_ptr<const WeightSource>& source() const { return source_; }
   /// The same layer, whose values are from another source.
@@ -146,7 +155,7 @@ class Linear {
   std::int64_t out_features() const { return pass_ == Pass::forward ? form_.out() : form_.in(); }
 
  private:
-  void set_bias(const Tensor& bias);
+  Tensor own_bias(const Tensor& bias) const;
 
   LinearForm form_;
   Pass pass_ = Pass::forward;

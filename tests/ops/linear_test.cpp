@@ -64,6 +64,29 @@ TEST(Linear, WeightsThatComeRowByRowGiveTheSameBits) {
   }
 }
 
+TEST(Linear, TakesOtherValuesInTheMemoryOfTheFirst) {
+  for (const DType dtype : {DType::float32, DType::bfloat16}) {
+    const auto rows = [&](const Tensor& w) {
+      return WeightRows{
+          72, 1000, dtype,
+          [w](std::int64_t first, std::int64_t count, void* into, std::int64_t stride) {
+            for (std::int64_t r = 0; r < count; ++r) {
+              const Tensor row = w.rows(first + r, 1);
+              std::memcpy(static_cast<std::byte*>(into) + r * stride * size_of(w.dtype()),
+                          row.raw(), static_cast<std::size_t>(row.bytes()));
+            }
+          }};
+    };
+    const Tensor x = random_tensor({5, 72}, 1, dtype), w = random_tensor({1000, 72}, 2, dtype);
+    const Tensor b = random_tensor({1000}, 3, dtype);
+    Linear layer(rows(random_tensor({1000, 72}, 4, dtype)), random_tensor({1000}, 5, dtype));
+    const Linear copy = layer;
+    layer.set(rows(w), b);
+    EXPECT_TRUE(same_bits(copy(x), Linear(w, b)(x)));
+    EXPECT_THROW(layer.set(rows(w)), Error) << "without a bias";
+  }
+}
+
 TEST(Linear, AFailureToReadWeightsIsThrown) {
   const WeightRows rows{8, 1000, DType::float32,
                         [](std::int64_t, std::int64_t, void*, std::int64_t) {

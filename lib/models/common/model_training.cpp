@@ -11,16 +11,13 @@ Tensor ModelTraining::initial(const Checkpoint& checkpoint, std::size_t matrix) 
       .reshape({found.rows, found.columns});
 }
 
-Checkpoint ModelTraining::with_values(const Checkpoint& checkpoint,
-                                      const MatrixValues& values) const {
-  const Checkpoint own = checkpoint.on(checkpoint.device().host());
-  // By a copy: the model that is loaded fills the list anew.
-  return checkpoint.with_values(
-      [by_name = found_.by_name, own, &values](const std::string& name, const Shape& shape) {
-        const auto found = by_name.find(name);
-        return found == by_name.end() ? own.load(name, shape, DType::float32)
-                                      : values(found->second, 1).front();
-      });
+void ModelTraining::set_parameters(const Checkpoint& checkpoint, const MatrixValues& values) const {
+  const Checkpoint given = checkpoint.with_values([&](const std::string& name, const Shape&) {
+    const auto found = found_.by_name.find(name);
+    expect(found != found_.by_name.end(), "{} is no parameter", name);
+    return values(found->second, 1).front();
+  });
+  for (const auto& set : found_.setters) set(given);
 }
 
 void ModelTraining::set_adapters(std::span<const LoraValues> values) const {
@@ -43,16 +40,14 @@ LayerMaker::LayerMaker(const Checkpoint& weights, DType dtype, const WeightPlace
       stream_(placement),
       beside_(placement) {}
 
-std::vector<LinearParameters> LayerMaker::parameters_of(const std::vector<std::string>& names,
-                                                        std::int64_t in, std::int64_t out,
-                                                        const LinearOptions& options,
-                                                        bool bias) const {
-  LinearParameters all = linear_parameters(weights_, names, in, out, dtype_, bias, options.stored);
+std::vector<LinearParameters> LayerMaker::Made::parameters(const Checkpoint& weights,
+                                                           bool bias) const {
+  LinearParameters all = linear_parameters(weights, names, in, out, dtype, bias, options.stored);
   if (const std::int64_t channels = options.channels_first; channels > 0) {
     const std::int64_t pixels = out / channels;
     if (bias) all.bias = channel_first(all.bias, channels);
     const auto read = all.weight.read;
-    const std::int64_t size = size_of(dtype_);
+    const std::int64_t size = size_of(dtype);
     all.weight.read = [read, channels, pixels, size](std::int64_t first, std::int64_t count,
                                                      void* into, std::int64_t stride) {
       for (std::int64_t i = 0; i < count; ++i) {
@@ -93,35 +88,35 @@ WeightStream* LayerMaker::stream(Residing residing) {
 
 LinearLayer LayerMaker::linear(const std::vector<std::string>& names, std::int64_t in,
                                std::int64_t out, const LinearOptions& options) {
-  std::vector<ops::Linear> products;
-  for (const LinearParameters& piece : parameters_of(names, in, out, options, true)) {
+  Made made{names, in, out, options, dtype_};
+  for (const LinearParameters& piece : made.parameters(weights_, true)) {
     WeightStream* passes = stream(options.residing);
-    products.push_back(passes != nullptr ? passes->add(piece.weight, piece.bias)
-                                         : ops::Linear(piece.weight, piece.bias));
+    made.products.push_back(passes != nullptr ? passes->add(piece.weight, piece.bias)
+                                              : ops::Linear(piece.weight, piece.bias));
   }
-  if (training_ == nullptr) return LinearLayer(std::move(products));
-  const std::shared_ptr<TrainedLinear> trained = this->trained(names, in, out, options);
-  trained->again = products;
-  trained->backward.resize(products.size());
+  if (training_ == nullptr) return LinearLayer(std::move(made.products));
+  const std::shared_ptr<TrainedLinear> trained = made.trained = this->trained(made);
+  trained->again = made.products;
+  trained->backward.resize(made.products.size());
   trained->number = made_.size();
-  made_.push_back({products, names, in, out, options, trained});
   if (training_->records_uses) {
     trained->uses = &training_->uses;
-    for (std::size_t i = 0; i < products.size(); ++i) {
-      trained->backward[i] = backward(made_.back(), i);
+    for (std::size_t i = 0; i < made.products.size(); ++i) {
+      trained->backward[i] = backward(made, i);
     }
   }
-  return LinearLayer(std::move(products), trained);
+  made_.push_back(made);
+  return LinearLayer(std::move(made.products), trained);
 }
 
-std::shared_ptr<TrainedLinear> LayerMaker::trained(const std::vector<std::string>& names,
-                                                   std::int64_t in, std::int64_t out,
-                                                   const LinearOptions& options) {
+std::shared_ptr<TrainedLinear> LayerMaker::trained(const Made& made) {
+  const std::int64_t in = made.in, out = made.out;
+  const LinearOptions& options = made.options;
   auto layer = std::make_shared<TrainedLinear>();
   layer->channels_first = options.channels_first;
   if (!training_->lora()) {
     layer->by_rows = out >= in;  // what is gathered is not wider than what is cut
-    for (const std::string& name : names) {
+    for (const std::string& name : made.names) {
       const Shape stored = options.stored.empty() ? Shape{out, in} : options.stored;
       const std::size_t weight = found_.add({name + ".weight", out, in, layer->by_rows}, stored);
       layer->parameters.push_back({weight, found_.add({name + ".bias", 1, out}, {out})});
@@ -130,7 +125,7 @@ std::shared_ptr<TrainedLinear> LayerMaker::trained(const std::vector<std::string
   }
   if (!options.takes_lora) return layer;
   std::vector<int> parts;
-  for (const std::string& name : names) {
+  for (const std::string& name : made.names) {
     parts.push_back(-1);
     const std::optional<LoraTarget> target = training_->lora()->target(name, in, out);
     if (!target) continue;
@@ -146,9 +141,16 @@ std::shared_ptr<TrainedLinear> LayerMaker::trained(const std::vector<std::string
   return layer;
 }
 
-void LayerMaker::make_parameter(Tensor& x, TrainedMatrix matrix, Shape stored) {
-  if (training_ == nullptr || training_->lora()) return;
-  Tape::make_parameter(x, found_.add(std::move(matrix), std::move(stored)));
+Tensor LayerMaker::parameter(TrainedMatrix matrix, const Shape& stored,
+                             const std::function<Tensor(const Checkpoint&)>& load) {
+  Tensor x = load(weights_);
+  if (training_ == nullptr || training_->lora()) return x;
+  Tape::make_parameter(x, found_.add(std::move(matrix), stored));
+  found_.setters.push_back([x, load](const Checkpoint& from) {
+    Tensor values = x;
+    values.copy_from(load(from));
+  });
+  return x;
 }
 
 Affine LayerMaker::norm(const std::string& name, std::int64_t channels) {
@@ -156,15 +158,17 @@ Affine LayerMaker::norm(const std::string& name, std::int64_t channels) {
 }
 
 Tensor LayerMaker::vector(const std::string& name, std::int64_t channels) {
-  Tensor x = weights_.load(name, {channels}, dtype_).to(DType::float32);
-  make_parameter(x, {name, 1, channels}, {channels});
-  return x;
+  const Shape shape{channels};
+  return parameter({name, 1, channels}, shape, [=, dtype = dtype_](const Checkpoint& from) {
+    return from.load(name, shape, dtype).to(DType::float32);
+  });
 }
 
 Tensor LayerMaker::table(const std::string& name, std::int64_t rows, std::int64_t channels) {
-  Tensor x = weights_.load(name, {rows, channels}, dtype_);
-  make_parameter(x, {name, rows, channels}, {rows, channels});
-  return x;
+  const Shape shape{rows, channels};
+  return parameter({name, rows, channels}, shape, [=, dtype = dtype_](const Checkpoint& from) {
+    return from.load(name, shape, dtype);
+  });
 }
 
 // Only CPUs need the weight once more, transposed.
@@ -174,10 +178,20 @@ ops::Linear LayerMaker::backward(const Made& made, std::size_t piece) {
   if (weights_.device().is_cuda()) {
     return (passes != nullptr ? passes->again(product) : product).backward();
   }
-  const ops::WeightRows transposed =
-      transposed_weight(parameters_of(made.names, made.in, made.out, made.options, false)[piece],
-                        placement_.residence != Residence::host);
+  const ops::WeightRows transposed = transposed_weight(made.parameters(weights_, false)[piece],
+                                                       placement_.residence != Residence::host);
   return passes != nullptr ? passes->add(transposed, {}) : ops::Linear(transposed);
+}
+
+void LayerMaker::Made::set(const Checkpoint& weights) {
+  const std::vector<LinearParameters> pieces = parameters(weights, true);
+  for (std::size_t i = 0; i < pieces.size(); ++i) {
+    products[i].set(pieces[i].weight, pieces[i].bias);
+    // On GPUs the gradient of the input comes from the same values.
+    ops::Linear& backward = trained->backward[i];
+    if (weights.device().is_cuda() || backward.in_features() == 0) continue;
+    backward.set(transposed_weight(pieces[i], true));
+  }
 }
 
 // Without the numbers of blocks.
@@ -211,6 +225,11 @@ void LayerMaker::finish() {
     } else if (passes != nullptr) {
       made.trained->again[use.piece] = passes->again(made.products[use.piece]);
     }
+  }
+  if (training_->lora()) return;
+  for (const Made& made : made_) {
+    training_->found_.setters.push_back(
+        [layer = made](const Checkpoint& from) mutable { layer.set(from); });
   }
 }
 

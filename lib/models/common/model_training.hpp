@@ -9,8 +9,7 @@
 
 namespace reelmesh {
 
-/// The parameters of a model, or the LoRAs of its layers. Filled by LayerMaker::finish(); a model
-/// that is made anew has the same.
+/// The parameters of a model, or the LoRAs of its layers. Filled by LayerMaker::finish().
 class ModelTraining {
  public:
   /// Without a LoRA all parameters are trained.
@@ -23,9 +22,10 @@ class ModelTraining {
 
   /// A parameter's value in a checkpoint: float32 [row, column] on the host.
   Tensor initial(const Checkpoint& checkpoint, std::size_t matrix) const;
-  /// The checkpoint with these values; tensors that are not trained have their own. Both arguments
-  /// and this object must outlive what is loaded from it.
-  Checkpoint with_values(const Checkpoint& checkpoint, const MatrixValues& values) const;
+  /// Replaces the values of all parameters in the layers of the model, in their memory. checkpoint:
+  /// of which it was made. Collective over the ranks that give the values, and over those of its
+  /// placement unless weights are replicated.
+  void set_parameters(const Checkpoint& checkpoint, const MatrixValues& values) const;
   /// Values of all matrices of a LoRA, whole.
   void set_adapters(std::span<const LoraValues> values) const;
 
@@ -43,6 +43,8 @@ class ModelTraining {
     std::map<std::string, std::size_t> by_name;
     std::vector<LoraTarget> targets;
     std::vector<std::shared_ptr<TrainedLinear>> adapted;
+    /// Each replaces the values of a layer by those of a checkpoint.
+    std::vector<std::function<void(const Checkpoint&)>> setters;
 
     /// → the number of the parameter.
     std::size_t add(TrainedMatrix matrix, Shape stored);
@@ -76,6 +78,8 @@ class LayerMaker {
   /// Layers with the same input, fused: their outputs are concatenated. Errors as load_linears().
   LinearLayer linear(const std::vector<std::string>& names, std::int64_t in, std::int64_t out,
                      const LinearOptions& options);
+  // Tensors that are parameters get other values in their memory, which a model's views of them
+  // share.
   /// Weight and bias of a norm, as load_affine().
   Affine norm(const std::string& name, std::int64_t channels);
   /// A vector of a norm, by its whole name: rounded to the model's type, and float32.
@@ -89,20 +93,22 @@ class LayerMaker {
 
  private:
   struct Made {
-    std::vector<ops::Linear> products;  // of the pieces
     std::vector<std::string> names;
     std::int64_t in, out;
     LinearOptions options;
-    std::shared_ptr<TrainedLinear> trained;
+    DType dtype;
+    std::vector<ops::Linear> products = {};  // of the pieces
+    std::shared_ptr<TrainedLinear> trained = nullptr;
+
+    // Of each piece.
+    std::vector<LinearParameters> parameters(const Checkpoint& weights, bool bias) const;
+    // Replaces the values of all products.
+    void set(const Checkpoint& weights);
   };
-  // Of each piece.
-  std::vector<LinearParameters> parameters_of(const std::vector<std::string>& names,
-                                              std::int64_t in, std::int64_t out,
-                                              const LinearOptions& options, bool bias) const;
   WeightStream* stream(Residing residing);
-  std::shared_ptr<TrainedLinear> trained(const std::vector<std::string>& names, std::int64_t in,
-                                         std::int64_t out, const LinearOptions& options);
-  void make_parameter(Tensor& x, TrainedMatrix matrix, Shape stored);
+  std::shared_ptr<TrainedLinear> trained(const Made& made);
+  Tensor parameter(TrainedMatrix matrix, const Shape& stored,
+                   const std::function<Tensor(const Checkpoint&)>& load);
   ops::Linear backward(const Made& made, std::size_t piece);
   std::vector<std::string> possible_targets() const;
 

@@ -9,11 +9,10 @@ namespace {
 
 class PreparedTraining final : public Trainable::Prepared {
  public:
-  // model: may be another one in each step.
-  PreparedTraining(const std::unique_ptr<const TrainableDenoiser>& model, const DenoiseTask& task,
+  PreparedTraining(const TrainableDenoiser& model, const DenoiseTask& task,
                    const std::optional<IddpmLoss>& loss)
       : model_(model),
-        clip_(model->prepare_training(task)),
+        clip_(model.prepare_training(task)),
         latents_(numel(task.latents)),
         loss_(loss) {}
 
@@ -24,7 +23,7 @@ class PreparedTraining final : public Trainable::Prepared {
     Tensor prediction, gradient;
     {
       const Tape::Scope recording(&tape);
-      prediction = model_->predict_together(*clip_, sample);
+      prediction = model_.predict_together(*clip_, sample);
     }
     const ops::ExactSum losses = loss(sample, prediction, &gradient);
     const Tensor d = gradient.on(prediction.device());
@@ -33,7 +32,7 @@ class PreparedTraining final : public Trainable::Prepared {
   }
 
   ops::ExactSum losses_together(const TrainingSample& sample) override {
-    return loss(sample, model_->predict_together(*clip_, sample), nullptr);
+    return loss(sample, model_.predict_together(*clip_, sample), nullptr);
   }
 
  private:
@@ -43,7 +42,7 @@ class PreparedTraining final : public Trainable::Prepared {
                          latents_ * sample.target.shape(1), gradient);
   }
 
-  const std::unique_ptr<const TrainableDenoiser>& model_;
+  const TrainableDenoiser& model_;
   std::unique_ptr<const TrainableDenoiser::Clip> clip_;
   std::int64_t latents_;  // of the clip, of one channel
   const std::optional<IddpmLoss>& loss_;
@@ -53,18 +52,14 @@ class PreparedTraining final : public Trainable::Prepared {
 
 TrainedModel::TrainedModel(const Checkpoint& weights, DType dtype, const WeightPlacement& placement,
                            const std::optional<LoraShape>& lora, std::optional<IddpmLoss> loss,
-                           Make make)
-    : checkpoint_(weights),
-      placement_(placement),
-      loss_(std::move(loss)),
-      make_(std::move(make)),
-      training_(lora) {
-  record_uses(dtype);
-  model_ = make_(checkpoint_, placement_, training_);
+                           const Make& make)
+    : checkpoint_(weights), loss_(std::move(loss)), training_(lora) {
+  record_uses(dtype, make);
+  model_ = make(checkpoint_, placement, training_);
 }
 
 // In a dry run of a step on one rank. Which layers it uses does not depend on its size.
-void TrainedModel::record_uses(DType dtype) {
+void TrainedModel::record_uses(DType dtype, const Make& make) {
   const Device device = Device::shapes(checkpoint_.device().is_cuda());
   const Ledger* outer = Ledger::active();
   const Precision precision{
@@ -76,10 +71,10 @@ void TrainedModel::record_uses(DType dtype) {
   training_.records_uses = true;
   {
     const auto model =
-        make_(Checkpoint::of_shapes().on(device, checkpoint_.numerics()), {}, training_);
+        make(Checkpoint::of_shapes().on(device, checkpoint_.numerics()), {}, training_);
     training_.set_adapters({});
     const auto [task, sample] = model->example(device.host());
-    PreparedTraining(model, task, loss_).gradient_together(sample, [](std::size_t, const Tensor&) {
+    PreparedTraining(*model, task, loss_).gradient_together(sample, [](std::size_t, const Tensor&) {
     });
   }
   training_.records_uses = false;
@@ -93,12 +88,11 @@ void TrainedModel::set_together(const MatrixValues& values) {
     return training_.set_adapters(of_targets);
   }
   const PurposeScope purpose(Purpose::weights);
-  model_.reset();  // so that there is only one at a time
-  model_ = make_(training_.with_values(checkpoint_, values), placement_, training_);
+  training_.set_parameters(checkpoint_, values);
 }
 
 std::unique_ptr<Trainable::Prepared> TrainedModel::prepare(const DenoiseTask& task) const {
-  return std::make_unique<PreparedTraining>(model_, task, loss_);
+  return std::make_unique<PreparedTraining>(*model_, task, loss_);
 }
 
 }  // namespace reelmesh

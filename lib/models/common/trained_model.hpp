@@ -18,8 +18,7 @@ class TrainableDenoiser : public Denoiser {
     /// How ranks divide parameters: by columns of the clip's tokens.
     virtual const TokenColumns& columns() const = 0;
   };
-  /// task.branches is 1. Also for models of the same class that take the place of this one.
-  /// Collective over task.group.
+  /// task.branches is 1. Collective over task.group.
   virtual std::unique_ptr<const Clip> prepare_training(const DenoiseTask& task) const = 0;
   /// The prediction for this rank's box, float32 [frame, channel, row, column] on the model's
   /// device. clip: of prepare_training(). Collective over the task's group.
@@ -42,7 +41,8 @@ class TrainedModel final : public Trainable {
   /// uses, and in which order. Errors as LayerMaker::finish(). Collective over placement.group,
   /// unless weights are replicated.
   TrainedModel(const Checkpoint& weights, DType dtype, const WeightPlacement& placement,
-               const std::optional<LoraShape>& lora, std::optional<IddpmLoss> loss, Make make);
+               const std::optional<LoraShape>& lora, std::optional<IddpmLoss> loss,
+               const Make& make);
 
   Device device() const override { return checkpoint_.device(); }
   const std::vector<TrainedMatrix>& matrices() const override { return training_.matrices(); }
@@ -53,18 +53,16 @@ class TrainedModel final : public Trainable {
   const Shape& stored_shape(std::size_t matrix) const override {
     return training_.stored_shape(matrix);
   }
-  /// All parameters: makes the model anew of these values. Then collective also over
+  /// All parameters: in the memory of the model's weights. Then collective also over
   /// placement.group, as the constructor.
   void set_together(const MatrixValues& values) override;
   std::unique_ptr<Prepared> prepare(const DenoiseTask& task) const override;
 
  private:
-  void record_uses(DType dtype);
+  void record_uses(DType dtype, const Make& make);
 
   Checkpoint checkpoint_;
-  WeightPlacement placement_;
   std::optional<IddpmLoss> loss_;
-  Make make_;
   ModelTraining training_;
   std::unique_ptr<const TrainableDenoiser> model_;
 };
