@@ -43,6 +43,35 @@ void Tape::own(Tensor& x) {
   x.number_ = number;
 }
 
+namespace {
+
+Tensor once(std::optional<Tensor>& kept, bool is_last, const std::function<Tensor()>& move) {
+  Tensor moved = kept ? *kept : move();
+  kept = is_last ? std::nullopt : std::optional(moved);
+  return moved;
+}
+
+}  // namespace
+
+Tensor MovedRows::to_columns(const TokenRows& rows, const Tensor& x, bool is_last) {
+  return once(columns_, is_last, [&] { return rows.to_columns(x); });
+}
+
+Tensor MovedRows::gather(const TokenRows& rows, const Tensor& x, bool is_last) {
+  return once(all_, is_last, [&] { return rows.gather(x); });
+}
+
+std::shared_ptr<MovedRows> Tape::moved_rows(const Tensor& x) {
+  const decltype(moved_from_) from{x.number_, x.data_, x.shape().back(), rows_};
+  std::shared_ptr<MovedRows> found = moved_rows_.lock();
+  if (found == nullptr || x.number_ == 0 || from != moved_from_) {
+    found = std::make_shared<MovedRows>();
+    moved_rows_ = found;
+    moved_from_ = from;
+  }
+  return found;
+}
+
 void Tape::record(Tensor& out, Backward backward) {
   out.number_ = ++values_;
   records_.push_back({out.number_, std::move(backward)});

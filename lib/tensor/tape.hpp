@@ -5,6 +5,9 @@
 // counts what gradients take.
 #include <functional>
 #include <map>
+#include <memory>
+#include <optional>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -36,6 +39,18 @@ class TokenRows {
   virtual Tensor whole(const Tensor& own, std::int64_t columns) const = 0;
   /// How many rows of all ranks belong to the first segment (text, before video).
   virtual std::int64_t first_rows() const = 0;
+};
+
+/// Rows of a value that several layers read, as the gradients of all of them need them: moved
+/// between ranks for the first, and kept until the last.
+class MovedRows {
+ public:
+  /// As TokenRows, with the same arguments in each call but is_last: whether no other is to come.
+  Tensor to_columns(const TokenRows& rows, const Tensor& x, bool is_last);
+  Tensor gather(const TokenRows& rows, const Tensor& x, bool is_last);
+
+ private:
+  std::optional<Tensor> columns_, all_;
 };
 
 /// A value on a tape, without its memory. Converted from a tensor. Reshaped views are the same
@@ -129,6 +144,10 @@ class Tape {
   /// Whether a block is computed again.
   bool computes_again() const { return blocks_again_ > 0; }
 
+  /// For a layer that reads x and records itself: the same as for the reader before it, if that
+  /// has read the same value and still holds this. As many hold it as have yet to use it.
+  std::shared_ptr<MovedRows> moved_rows(const Tensor& x);
+
   /// For an op that overwrites x: copies x first if somebody else holds its memory, perhaps a
   /// record.
   static void own(Tensor& x);
@@ -166,6 +185,9 @@ class Tape {
   const TokenRows* rows_ = nullptr;
   int blocks_again_ = 0;
   bool skips_sum_ = false, skips_change_ = false;
+  std::weak_ptr<MovedRows> moved_rows_;
+  // Number, memory, columns and rows of the value.
+  std::tuple<std::int64_t, const void*, std::int64_t, const TokenRows*> moved_from_{};
 };
 
 /// block(x), layer number `layer` of a model, in a span of its own. While a tape records, only x is

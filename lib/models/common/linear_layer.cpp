@@ -83,11 +83,13 @@ struct Call {
   bool is_whole;          // every rank has all rows
   std::int64_t all_rows;
   TapeValue of_x;
-  Tensor x;       // empty: nothing reads it
-  Tensor hidden;  // between A and B of the LoRA; empty: to be computed
+  Tensor x;                          // empty: nothing reads it
+  std::shared_ptr<MovedRows> moved;  // of x, for all layers that read it
+  Tensor hidden;                     // between A and B of the LoRA; empty: to be computed
   // Of each piece, until all are there.
   std::vector<Tensor> d;
 
+  bool is_last_reader() const { return moved.use_count() == 1; }
   void add_gradients(Tape& tape) const;
   void add_parameters(Tape& tape, const TokenRows& of, const Tensor& all_d) const;
   Tensor add_adapter(Tape& tape, const TokenRows& of, const Tensor& all_d) const;
@@ -97,7 +99,8 @@ void Call::add_parameters(Tape& tape, const TokenRows& of, const Tensor& all_d) 
   const Device host = x.device().host();
   const std::int64_t out = all_d.shape(1) / std::ssize(layer->parameters);
   const Tensor rows_of_x = ops::as_rows(x);
-  const Tensor inputs = layer->by_rows ? of.gather(rows_of_x) : of.to_columns(rows_of_x);
+  const Tensor inputs = layer->by_rows ? moved->gather(of, rows_of_x, is_last_reader())
+                                       : moved->to_columns(of, rows_of_x, is_last_reader());
   for (std::size_t i = 0; i < layer->parameters.size(); ++i) {
     const auto& [weight, bias] = layer->parameters[i];
     Tensor own = ops::columns(all_d, static_cast<std::int64_t>(i) * out, out);
@@ -117,8 +120,8 @@ Tensor Call::add_adapter(Tape& tape, const TokenRows& of, const Tensor& all_d) c
   const bool is_computed = hidden.shape() != Shape{0};
   const Tensor all_hidden =
       of.gather(ops::as_rows(is_computed ? hidden : adapter.hidden(x, all_rows)));
-  const Tensor down =
-      ops::token_products(of.gather(d_hidden), of.to_columns(ops::as_rows(x))).on(host);
+  const Tensor inputs = moved->to_columns(of, ops::as_rows(x), is_last_reader());
+  const Tensor down = ops::token_products(of.gather(d_hidden), inputs).on(host);
   for (const Adapter::Part& part : adapter.parts()) {
     const Tensor outputs = of.to_columns(ops::columns(all_d, part.first_output, adapter.outputs()));
     const Tensor up =
@@ -203,12 +206,17 @@ std::vector<Tensor> LinearLayer::sums(const Tensor& x, std::int64_t all_rows, Ro
     }
   }
   if (!is_recorded) return results;
+  std::shared_ptr<MovedRows> moved;
+  if (has_own) {
+    moved = rows == Rows::whole ? std::make_shared<MovedRows>() : tape->moved_rows(x);
+  }
   const auto call = std::make_shared<Call>(Call{.layer = trained_,
                                                 .rows = has_own ? &tape->rows() : nullptr,
                                                 .is_whole = rows == Rows::whole,
                                                 .all_rows = all_rows,
                                                 .of_x = x,
                                                 .x = has_own ? x : Tensor(),
+                                                .moved = moved,
                                                 .hidden = hidden,
                                                 .d = std::vector<Tensor>(results.size())});
   // The first piece has its gradient last.
