@@ -21,13 +21,11 @@ NOT_CUT = {
     "flag_non_finite": "one answer about all values",
     "FiniteCheck": "one answer about all values",
     "all_finite": "one answer about all values",
-    "as_rows": "a view",
-    "columns": "copies", "set_columns": "copies", "row_range": "a view", "join_rows": "copies",
-    "row_sum": "adds rows in their order, column by column",
-    "silu_backward": "element by element, of a row that every rank has",
-    "numbers": "converts", "add_gradient": "add", "shared_by_tokens": "a view",
-    "record_layer_norm": "records modulated_layer_norm", "record_gate": "records add_gated",
-    "record_head_norm": "records normalise_and_rotate", "first_part": "copies",
+    "add_gradient": "gives a gradient to a tape, by add; without a result",
+    "shared_by_tokens": "its argument, recorded",
+    "record_layer_norm": "records modulated_layer_norm; without a result",
+    "record_gate": "records add_gated; without a result",
+    "record_head_norm": "records normalise_and_rotate; without a result",
 }
 
 

@@ -136,7 +136,7 @@ TEST(Gradients, OfGates) {
   const Tensor table = random({1, 6 * channels}, 3), next = random({1, 6 * channels}, 4);
   const Tensor weight = random({channels}, 5), bias = random({channels}, 6);
   expect_gradients({{x, y, table}, 3, [](Inputs in) {
-                      ops::add_gated(in[0], in[1], in[2], 1, first);
+                      ops::add_gated(in[0], in[1], ops::shared_by_tokens(in[2]), 1, first);
                       return in[0];
                     }});
   expect_gradients({{x, y, table, next, weight, bias}, 4, [](Inputs in) {

@@ -5,8 +5,9 @@
 #include "ops/convolution.hpp"
 #include "ops/linear.hpp"
 #include "ops/norm.hpp"
-#include "ops/norm_backward.hpp"
+#include "ops/norm_gradients.hpp"
 #include "ops/pointwise.hpp"
+#include "ops/rows.hpp"
 #include "ops/token_products.hpp"
 #include "support/op_parts.hpp"
 

@@ -136,6 +136,12 @@ inline std::vector<OpCut> op_table(bool real_sizes) {
          ops::average(x, y, out);
          return out;
        })},
+      {"silu_backward", "rows", 129,
+       [](Part& part) -> Results {
+         const Tensor x = part.cut({part.all, 37}, 0, DType::float32);
+         return {{ops::silu_backward(x, part.cut({part.all, 37}, 0, DType::float32))}};
+       },
+       cpu, !gpu},
       {"silu", "rows", 129,
        elementwise([](Part&, Tensor x, const Tensor&) { return ops::silu(x); })},
       {"scaled", "rows", 129,
@@ -160,6 +166,39 @@ inline std::vector<OpCut> op_table(bool real_sizes) {
          const std::vector<Tensor> items{part.cut({part.all, 2, n}), part.cut({part.all, 1, n})};
          return {{ops::join_batches(items)}};
        })},
+      {"join_rows", "items", 5,
+       [](Part& part) -> Results {
+         const std::vector<Tensor> parts{part.cut({3, part.all, 7}, 1),
+                                         part.cut({4, part.all, 7}, 1)};
+         return {{ops::join_rows(parts), 1}};
+       }},
+      {"row_range", "items", 5,
+       [](Part& part) -> Results {
+         return {{ops::row_range(part.cut({9, part.all, 7}, 1), 2, 6), 1}};
+       }},
+      {"as_rows", "tokens", 129, for_lengths([](Part& part, std::int64_t n) -> Results {
+         return {{ops::as_rows(part.cut({part.all, 2, n}))}};
+       })},
+      {"columns", "rows", 129,
+       elementwise([](Part&, Tensor x, const Tensor&) { return ops::columns(x, 3, 20); })},
+      {"set_columns", "rows", 129, elementwise([](Part&, Tensor x, const Tensor& y) {
+         ops::set_columns(x, 3, ops::columns(y, 1, 20));
+         return x;
+       })},
+      {"row_sum", "columns", 300,
+       [](Part& part) -> Results {
+         return {{ops::row_sum(part.cut({70, part.all}, 1, DType::float32)), 1}};
+       },
+       cpu, !gpu},
+      {"numbers", "rows", 129,
+       elementwise([](Part&, Tensor x, const Tensor&) { return ops::numbers(x); })},
+      {"first_part", "tokens", 129, for_lengths([](Part& part, std::int64_t n) -> Results {
+         return {{ops::first_part(part.cut({part.all, 2, 3, 1, n}))}};
+       })},
+      {"first_part", "heads", 5,
+       [](Part& part) -> Results {
+         return {{ops::first_part(part.cut({30, 2, 3, part.all, 9}, 3)), 3}};
+       }},
       {"patchify", "rows", 35, patchify},
       {"unpatchify", "rows", 35, unpatchify},
       {"channels_to_frames", "frames", 5,
