@@ -176,6 +176,21 @@ Tensor attend_recorded_together(const Tensor& q, const Tensor& keys_values, floa
   return out;
 }
 
+Tensor attend_to_whole(const TokenColumns& columns, const Tensor& q, const Tensor& keys_values,
+                       float scale, const Numerics& numerics) {
+  if (Tape::recording() == nullptr) return ops::attend(q, keys_values, scale, 1, numerics);
+  const std::int64_t d = q.shape(2) * q.shape(3);
+  const SequenceMoves of_queries{
+      [&columns](const Tensor& x) { return columns.to_columns(x); },
+      [&columns, d](const Tensor& x) { return columns.to_tokens(x, d); }};
+  const SequenceMoves of_keys{[&columns, d](const Tensor& x) {
+                                const TokenRows::Range own = columns.own_columns(d);
+                                return ops::columns(x, own.begin, own.count);
+                              },
+                              [&columns, d](const Tensor& x) { return columns.whole(x, d); }};
+  return attend_recorded_together(q, keys_values, scale, numerics, 1, of_queries, of_keys);
+}
+
 // Keys [first, first + count) in global order, for share number `share` of `shares` (as equal as
 // possible) of each rank's heads.
 struct Attend::Part {

@@ -33,6 +33,12 @@ Tensor attend_recorded_together(const Tensor& q, const Tensor& keys_values, floa
                                 const Numerics& numerics, std::int64_t sequences,
                                 const SequenceMoves& of_queries, const SequenceMoves& of_keys);
 
+/// Attention of q [own token, batch, head, channel] to keys_values [key, batch, 2, head, channel]
+/// that every rank has (of a text); one sequence. columns: of the tokens of q. → as q. Gradients of
+/// both, where it is collective.
+Tensor attend_to_whole(const TokenColumns& columns, const Tensor& q, const Tensor& keys_values,
+                       float scale, const Numerics& numerics);
+
 /// Self-attention over tokens that are sharded over a group. The tokens form segments (text, then
 /// video), each with its own layout; every token is a key exactly once, in global order. Ulysses
 /// (Jacobs et al. 2023): the ranks of a mesh row exchange queries, so that each has all tokens of

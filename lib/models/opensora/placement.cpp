@@ -200,24 +200,10 @@ Tensor STDiTPlacement::along_time(const Tensor& q, const Tensor& kv, float scale
 Tensor STDiTPlacement::to_texts(const Tensor& q, std::span<const Tensor> texts, float scale,
                                 const Numerics& numerics) const {
   const Tensor queries = without_part(q);
-  if (Tape::recording() != nullptr) {
-    const TokenColumns& columns = position_columns_;
-    const std::int64_t d = q.shape(3) * q.shape(4);
-    // Every rank has all keys.
-    const SequenceMoves of_queries{
-        [&columns](const Tensor& x) { return columns.to_columns(x); },
-        [&columns, d](const Tensor& x) { return columns.to_tokens(x, d); }};
-    const SequenceMoves of_keys{[&columns, d](const Tensor& x) {
-                                  const TokenRows::Range own = columns.own_columns(d);
-                                  return ops::columns(x, own.begin, own.count);
-                                },
-                                [&columns, d](const Tensor& x) { return columns.whole(x, d); }};
-    return attend_recorded_together(queries, texts.front(), scale, numerics, 1, of_queries, of_keys)
-        .reshape(q.shape());
-  }
   const std::vector<Tensor> clips = split_rows(queries, std::ssize(texts));
   if (clips.size() == 1) {
-    return ops::attend(clips[0], texts[0], scale, 1, numerics).reshape(q.shape());
+    return attend_to_whole(position_columns_, queries, texts[0], scale, numerics)
+        .reshape(q.shape());
   }
   Tensor all = Tensor::empty(queries.shape(), queries.dtype(), queries.device());
   std::vector<Tensor> into = split_rows(all, std::ssize(texts));
