@@ -1,18 +1,22 @@
 #include "pipeline/layouts/toy_family.hpp"
 
 #include <cmath>
+#include <fstream>
 
 #include "layout/attend.hpp"
+#include "models/common/asked.hpp"
 #include "models/common/channels_last.hpp"
-#include "models/common/layers.hpp"
 #include "models/common/random_weights.hpp"
-#include "ops/attention.hpp"
-#include "ops/pointwise.hpp"
+#include "models/common/residual.hpp"
+#include "models/common/trained_model.hpp"
+#include "ops/norm.hpp"
+#include "ops/rows.hpp"
 #include "plan/denoise.hpp"
 #include "sampler/flow_samplers.hpp"
 #include "sampler/rectified_flow.hpp"
 #include "sampler/sampler_rows.hpp"
 #include "weights/config.hpp"
+#include "weights/writer.hpp"
 
 namespace reelmesh::test {
 namespace {
@@ -21,6 +25,7 @@ constexpr std::int64_t channels = 4, heads = 3, head_channels = 8, width = heads
 constexpr std::int64_t pixels = 4;  // pixels per latent, along each side
 const ops::Patch patch{1, 2, 2};
 
+// Of a layer of the decoder.
 ops::Linear product(const char* name, std::int64_t in, std::int64_t out, DType dtype,
                     Device device) {
   Tensor weight = Tensor::empty({out, in}, dtype, device);
@@ -28,47 +33,93 @@ ops::Linear product(const char* name, std::int64_t in, std::int64_t out, DType d
   return ops::Linear(weight);
 }
 
-// One block: self-attention of the video's tokens over a mesh, then cross-attention to the text,
-// which each rank has whole.
-class ToyDenoiser final : public Denoiser {
- public:
-  ToyDenoiser(std::int64_t text_channels, DType dtype, Device device)
-      : dtype_(dtype),
-        device_(device),
-        in_(product("in", 4 * channels, width, dtype, device)),
-        text_(product("text", text_channels, 2 * width, dtype, device)),
-        time_(product("time", 1, width, dtype, device)),
-        query_(product("query", width, width, dtype, device)),
-        key_value_(product("key_value", width, 2 * width, dtype, device)),
-        to_text_(product("to_text", width, width, dtype, device)),
-        out_(product("out", width, 4 * channels, dtype, device)) {}
+class ToyDenoiser;
 
+// Clips of one size on a group.
+struct ToyPlacement {
+  ToyPlacement(const ToyDenoiser& model, const DenoiseTask& task);
+
+  std::int64_t branches;
+  Attend attend;
+  TokenColumns tokens;
+};
+
+// One block: a norm modulated by the time, self-attention of the video's tokens over a mesh, then
+// cross-attention to the text, which each rank has whole.
+class ToyDenoiser final : public TrainableDenoiser {
+ public:
+  ToyDenoiser(const Checkpoint& weights, std::int64_t text_channels, DType dtype,
+              const WeightPlacement& placement = {}, ModelTraining* training = nullptr)
+      : text_channels_(text_channels), dtype_(dtype), device_(weights.device()) {
+    using Residing = LayerMaker::Residing;
+    LayerMaker make(weights, dtype, placement, training);
+    const auto block = [&](const std::vector<std::string>& names) {
+      return make.linear(names, width, width, {.takes_lora = true});
+    };
+    text_ = make.linear({"text"}, text_channels, 2 * width, {.residing = Residing::beside});
+    in_ = make.linear({"in"}, 4 * channels, width, {.residing = Residing::kept});
+    time_ = make.linear({"time"}, 1, 2 * width, {.residing = Residing::kept});
+    norm_ = make.norm("norm", width);
+    query_ = block({"query"});
+    key_value_ = block({"key", "value"});
+    to_text_ = block({"to_text"});
+    out_ = make.linear({"out"}, width, 4 * channels, {.residing = Residing::kept});
+    make.finish();
+  }
+
+  DType dtype() const { return dtype_; }
   Device device() const override { return device_; }
   Tensor embed(double timestep) const override {
-    if (device_.only_shapes) return time_(Tensor::empty({1, 1}, dtype_, device_));
-    return time_(Tensor::of({float(timestep) / 1000}, {1, 1}).to(dtype_));
+    Tensor time = Tensor::zeros({1, 1}, DType::float32, device_.host());
+    if (!device_.only_shapes) time.data<float>()[0] = static_cast<float>(timestep / 1000);
+    return time.to(dtype_).on(device_);
   }
   std::unique_ptr<Prepared> prepare(const DenoiseTask& task,
                                     std::span<const Conditioning> conditioning) const override {
     return std::make_unique<OnRanks>(*this, task, conditioning);
   }
+  std::unique_ptr<const Clip> prepare_training(const DenoiseTask& task) const override {
+    return std::make_unique<TrainingClip>(*this, task);
+  }
+  Tensor predict_together(const Clip& clip, const TrainingSample& sample) const override {
+    const ToyPlacement& on = dynamic_cast<const TrainingClip&>(clip).placement;
+    const Tape::Rows rows(on.tokens);
+    Tensor no_residual;
+    const Tensor all = features(on, sample.latents, keys_values(sample.text),
+                                embed(sample.timestep), Blocks::compute, no_residual);
+    return ops::unpatchify(all, 0, patch, sample.latents.shape());
+  }
+  Example example(Device host) const override {
+    DenoiseTask task{.group = comm::Group::pretended(0, 1), .latents = {1, 2, 2}};
+    task.layout.mesh = {1, 1, 1};
+    task.layout.tokens = Layout::replicated({1, 1, 1}, 1);
+    const Tensor latents = Tensor::zeros({1, channels, 2, 2}, DType::float32, host);
+    return {task,
+            {.latents = latents,
+             .target = latents,
+             .text = Tensor::zeros({1, 1, text_channels_}, dtype_, host)}};
+  }
 
  private:
+  struct TrainingClip final : Clip {
+    TrainingClip(const ToyDenoiser& model, const DenoiseTask& task) : placement(model, task) {}
+    const TokenColumns& columns() const override { return placement.tokens; }
+
+    ToyPlacement placement;
+  };
+
   class OnRanks final : public Prepared {
    public:
     OnRanks(const ToyDenoiser& model, const DenoiseTask& task,
             std::span<const Conditioning> conditioning)
-        : model_(model),
-          branches_(task.branches),
-          attend_(task.group, {task.layout.tokens},
-                  {task.branches, heads, head_channels, task.layout.mesh.ring}, model.dtype_,
-                  model.device_) {
+        : model_(model), on_(model, task) {
       for (const Conditioning& clip : conditioning) {
-        const std::int64_t tokens = clip.text.shape(0);
-        texts_.push_back(
-            model.text_(clip.text).reshape({tokens, branches_, 2, heads, head_channels}));
+        texts_.push_back(model.keys_values(clip.text));
         images_.push_back(clip.image);
-        residuals_.emplace_back();
+        Tensor& residual = residuals_.emplace_back();
+        if (!task.keeps_residual) continue;
+        const std::int64_t tokens = own_box(task.layout.tokens, task.group).numel();
+        residual = Tensor::zeros({tokens, on_.branches, width}, model.dtype_, model.device_);
       }
     }
 
@@ -78,26 +129,9 @@ class ToyDenoiser final : public Denoiser {
       for (std::size_t clip = 0; clip < latents.size(); ++clip) {
         const Tensor seen = images_[clip].empty() ? latents[clip] : latents[clip].clone();
         add(images_[clip], seen);
-        const Tensor video = model_.in_(ops::patchify(seen, patch, model_.dtype_));
-        const std::int64_t tokens = video.shape(0);
-        Tensor x = Tensor::empty({tokens, branches_, width}, model_.dtype_, model_.device_);
-        ops::repeat_for_batch(video, x);
-        for (std::int64_t token = 0; token < tokens; ++token) {
-          Tensor row = x.rows(token, 1);
-          ops::add_table(row, time);
-        }
-        const Tensor before = x.clone();
-        if (kind.blocks == Blocks::reuse) {
-          ops::add(x, residuals_[clip]);
-        } else {
-          run_block(texts_[clip], x);
-        }
-        if (kind.blocks == Blocks::compute_and_keep) {
-          residuals_[clip] = ops::scaled(before, -1);
-          ops::add(residuals_[clip], x);
-        }
-        const Tensor features = model_.out_(x);
-        for (std::int64_t branch = 0; branch < branches_; ++branch) {
+        const Tensor features =
+            model_.features(on_, seen, texts_[clip], time, kind.blocks, residuals_[clip]);
+        for (std::int64_t branch = 0; branch < on_.branches; ++branch) {
           all.push_back(ops::unpatchify(features, branch, patch, latents[clip].shape()));
         }
       }
@@ -107,24 +141,10 @@ class ToyDenoiser final : public Denoiser {
       return residuals_[static_cast<std::size_t>(clip)].to(DType::float32);
     }
     void set_residual(std::int64_t clip, const Tensor& values) override {
-      residuals_[static_cast<std::size_t>(clip)] = values.to(model_.dtype_);
+      residuals_[static_cast<std::size_t>(clip)] = values.to(model_.dtype_).clone();
     }
 
    private:
-    void run_block(const Tensor& text, Tensor& x) const {
-      const std::int64_t tokens = x.shape(0);
-      const auto split = [&](const Tensor& from) {
-        return from.reshape({tokens, branches_, heads, head_channels});
-      };
-      const Tensor own = attend_(
-          split(model_.query_(x)),
-          [&] {
-            return model_.key_value_(x).reshape({tokens, branches_, 2, heads, head_channels});
-          },
-          0.3F);
-      ops::add(x, own.reshape(x.shape()));
-      ops::add(x, ops::attend(split(model_.to_text_(x)), text, 0.3F).reshape(x.shape()));
-    }
     static void add(const Tensor& image, Tensor x) {
       for (std::int64_t i = 0; i < image.numel() && !x.device().only_shapes; ++i) {
         x.data<float>()[i] += image.data<float>()[i];
@@ -132,15 +152,67 @@ class ToyDenoiser final : public Denoiser {
     }
 
     const ToyDenoiser& model_;
-    std::int64_t branches_;
-    Attend attend_;
+    ToyPlacement on_;
     std::vector<Tensor> texts_, images_, residuals_;
   };
 
+  // Of a text [token, branch, channel].
+  Tensor keys_values(const Tensor& text) const {
+    return text_.of_whole(text).reshape({text.shape(0), text.shape(1), 2, heads, head_channels});
+  }
+
+  // → [token, branch, feature].
+  Tensor features(const ToyPlacement& on, const Tensor& latents, const Tensor& text,
+                  const Tensor& time, Blocks blocks, Tensor& residual) const {
+    const Tape::Rows rows(on.tokens);
+    const Tensor table = ops::shared_by_tokens(time_.of_row(time));
+    const Tensor video = in_(ops::patchify(latents, patch, dtype_));
+    Tensor x = Tensor::empty({video.shape(0), on.branches, width}, dtype_, device_);
+    ops::repeat_for_batch(video, x);
+    before_blocks(blocks, x, residual);
+    if (blocks != Blocks::reuse) {
+      x = checkpoint(0, std::move(x), [this, &on, text, table](Tensor in) {
+        return run_block(on, text, table, std::move(in));
+      });
+    }
+    after_blocks(blocks, x, residual);
+    return out_(x);
+  }
+
+  Tensor run_block(const ToyPlacement& on, const Tensor& text, const Tensor& table,
+                   Tensor x) const {
+    const Tape::Rows rows(on.tokens);
+    const std::int64_t tokens = x.shape(0);
+    const auto split = [&](const Tensor& from) {
+      return from.reshape({tokens, on.branches, heads, head_channels});
+    };
+    Tensor normed = Tensor::empty(x.shape(), dtype_, device_);
+    ops::modulated_layer_norm(x, norm_.weight, norm_.bias, 1e-5F, {table, 0, 1}, normed);
+    const Tensor own = on.attend(
+        split(query_(normed)),
+        [&] {
+          return key_value_(normed).reshape({tokens, on.branches, 2, heads, head_channels});
+        },
+        0.3F);
+    ops::add(x, own.reshape(x.shape()));
+    const Tensor to_text = attend_to_whole(on.tokens, split(to_text_(x)), text, 0.3F, {});
+    ops::add(x, to_text.reshape(x.shape()));
+    return x;
+  }
+
+  std::int64_t text_channels_;
   DType dtype_;
   Device device_;
-  ops::Linear in_, text_, time_, query_, key_value_, to_text_, out_;
+  LinearLayer text_, in_, time_, query_, key_value_, to_text_, out_;
+  Affine norm_;
 };
+
+ToyPlacement::ToyPlacement(const ToyDenoiser& model, const DenoiseTask& task)
+    : branches(task.branches),
+      attend(task.group, {task.layout.tokens},
+             {task.branches, heads, head_channels, task.layout.mesh.ring}, model.dtype(),
+             model.device()),
+      tokens(task.group, {task.layout.tokens}, head_channels) {}
 
 // Nearest-neighbour decoder: each latent becomes pixels × pixels equal pixels.
 class ToyDecoder final : public Decoder {
@@ -210,10 +282,10 @@ class Toy final : public Family {
 
   const char* name() const override { return "toy"; }
   const ModelPaths& paths() const override { return paths_; }
-  // Only the text encoder has files.
+  // All models have the same weights; the decoder has no file.
   std::string weights_hash(const comm::Group&) const override { return "toy"; }
   Checkpoint open(ModelPart part) const override {
-    return part == ModelPart::text_encoder ? Family::open(part) : Checkpoint::of_shapes();
+    return part == ModelPart::vae ? Checkpoint::of_shapes() : Family::open(part);
   }
   const T5Config& text_encoder() const override { return t5_; }
   ClipWorkload workload(const Clip& clip, std::int64_t text_tokens) const override {
@@ -232,8 +304,14 @@ class Toy final : public Family {
   std::vector<std::int64_t> share(const DenoiseLayout&, int rank) const override { return {rank}; }
   std::int64_t layers() const override { return 1; }
   std::unique_ptr<const Denoiser> denoiser(const Checkpoint& weights, DType dtype,
-                                           const WeightPlacement&, std::int64_t) const override {
-    return std::make_unique<ToyDenoiser>(t5_.d_model, dtype, weights.device());
+                                           const WeightPlacement& placement,
+                                           std::int64_t) const override {
+    return std::make_unique<ToyDenoiser>(weights, t5_.d_model, dtype, placement);
+  }
+  std::unique_ptr<Trainable> trainable(const Checkpoint& weights, DType dtype,
+                                       const WeightPlacement& placement,
+                                       const std::optional<LoraShape>& lora) const override {
+    return in_training<ToyDenoiser>(weights, t5_.d_model, dtype, placement, lora);
   }
   std::unique_ptr<const Decoder> decoder(const Checkpoint& weights, DType dtype) const override {
     return std::make_unique<ToyDecoder>(dtype, weights.device());
@@ -285,6 +363,24 @@ class Toy final : public Family {
 };
 
 }  // namespace
+
+void write_toy_model(const std::filesystem::path& root, const std::filesystem::path& text_encoder) {
+  const T5Config text = T5Config::read(Config::read(text_encoder / "config.json"));
+  std::vector<TensorToWrite> tensors;
+  for (const auto& [name, shape] :
+       asked_by([&](const Checkpoint& of) { ToyDenoiser(of, text.d_model, DType::float32); })) {
+    tensors.push_back({name, DType::float32, shape});
+  }
+  std::filesystem::create_directories(root);
+  write_safetensors(root / "transformer", "diffusion_pytorch_model", tensors,
+                    [&](std::size_t i, Tensor& out) {
+                      const auto& [name, dtype, shape] = tensors[i];
+                      const bool is_product = shape.size() == 2;
+                      const float spread = is_product ? 1.0F / std::sqrt(float(shape[1])) : 0.1F;
+                      fill_random(out, name, 1, {name == "norm.weight" ? 1.0F : 0.0F, spread});
+                    });
+  std::ofstream(root / "model_index.json") << fmt::format(R"({{"_class_name": "{}"}})", toy_class);
+}
 
 void add_toy_family() {
   Family::add(toy_class, [](const ModelPaths& paths) {
