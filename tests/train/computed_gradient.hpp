@@ -4,6 +4,7 @@
 
 #include "layout/relayout.hpp"
 #include "models/common/trainable.hpp"
+#include "ops/pointwise.hpp"
 #include "support/random_tensor.hpp"
 
 namespace reelmesh::test {
@@ -21,6 +22,19 @@ inline Tensor own_part(const Tensor& whole, const Layout& layout, const comm::Gr
   Tensor own = Tensor::empty(box.extent, whole.dtype());
   copy_box(box, whole, whole_box(layout.global()), own, box);
   return own;
+}
+
+/// Lets the model compute with these values, after others: nothing may be left of those.
+inline void set_values(Trainable& model, const std::function<Tensor(std::size_t)>& value) {
+  for (const float factor : {-0.5F, 1.0F}) {
+    model.set_together([&](std::size_t first, std::size_t count) {
+      std::vector<Tensor> values;
+      for (std::size_t i = first; i < first + count; ++i) {
+        values.push_back(ops::scaled(value(i), factor));
+      }
+      return values;
+    });
+  }
 }
 
 /// elements: of the latents of all ranks. compares_forward: whether the forward pass alone must

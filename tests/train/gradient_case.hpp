@@ -54,13 +54,8 @@ inline CaseGradient gradient_of(const GradientCase& c, const GradientRun& run) {
       weights, config, run.dtype, {.residence = run.residence, .group = group}, shape);
   Trainable& model = *made;
   EXPECT_EQ(model.targets().size(), c.lora ? c.lora->modules().size() : 0U);
-  model.set_together([&](std::size_t first, std::size_t count) {
-    std::vector<Tensor> values;
-    for (std::size_t i = first; i < first + count; ++i) {
-      values.push_back(c.lora ? c.values(model.targets()[i / 2].module, i % 2 == 0)
-                              : model.initial(i));
-    }
-    return values;
+  set_values(model, [&](std::size_t i) {
+    return c.lora ? c.values(model.targets()[i / 2].module, i % 2 == 0) : model.initial(i);
   });
 
   const Tensor latents = c.get("latents"), target = c.get("target");

@@ -39,13 +39,8 @@ inline CaseGradient gradient_of(const OpenSoraGradientCase& c, const OpenSoraRun
   const auto made = in_training<STDiT>(
       weights, config, run.dtype, {.residence = run.residence, .group = group}, run.lora, loss);
   Trainable& model = *made;
-  model.set_together([&](std::size_t first, std::size_t count) {
-    std::vector<Tensor> values;
-    for (std::size_t i = first; i < first + count; ++i) {
-      values.push_back(run.value ? run.value(model, i) : model.initial(i));
-    }
-    return values;
-  });
+  set_values(model,
+             [&](std::size_t i) { return run.value ? run.value(model, i) : model.initial(i); });
 
   const Tensor latents = frame_first(c.get("latents"));
   const Shape& extents = latents.shape();
