@@ -8,10 +8,10 @@
 
 namespace reelmesh::test {
 
-/// "v1_0", "v1_2.odd", …
+/// "v1_0", "v1_2.odd", …; part: "training", or "lora" for those of a LoRA.
 struct OpenSoraGradientCase : StoredRun {
-  explicit OpenSoraGradientCase(const std::string& name)
-      : StoredRun(data_folder() / "opensora" / "training", "gradients", name), reference(kind()) {}
+  explicit OpenSoraGradientCase(const std::string& name, const char* part = "training")
+      : StoredRun(data_folder() / "opensora" / part, "gradients", name), reference(kind()) {}
 
   OpenSoraReference reference;
 };
@@ -80,11 +80,15 @@ inline void expect_reference(const CaseGradient& found, const OpenSoraGradientCa
   EXPECT_NEAR(found.loss / c.facts.at("loss").get<double>(), 1, 1e-6);
   ASSERT_EQ(found.names.size(), c.facts.at("largest").size());
   for (std::size_t i = 0; i < found.names.size(); ++i) {
-    const std::string& parameter = found.names[i];
+    std::string parameter = found.names[i];
+    Tensor gradient = found.gradients[i];
+    if (!found.modules.empty()) {  // MODULE.lora_A, and .lora_B, which is transposed
+      parameter += ".weight";
+      if (i % 2 == 1) gradient = train::transposed(gradient);
+    }
     const double limit = std::max(1e-5 * c.facts.at("largest").at(parameter).get<double>(),
                                   2 * c.facts.at("float32_errors").at(parameter).get<double>());
-    EXPECT_LT(largest_difference_of_kept(found.gradients[i], c.get("gradient." + parameter), 128),
-              limit)
+    EXPECT_LT(largest_difference_of_kept(gradient, c.get("gradient." + parameter), 128), limit)
         << parameter;
   }
 }

@@ -1,6 +1,6 @@
-// LoRAs of Open-Sora's transformers: loss and gradients are those of all parameters, whose
-// gradients are compared with Open-Sora's own code, at the merged weights; and the same bits on
-// every layout.
+// LoRAs of Open-Sora's transformers: loss and gradients are those of Open-Sora's own code with a
+// LoRA of PEFT, and those of all parameters at the merged weights; and the same bits on every
+// layout.
 #include "models/common/random_weights.hpp"
 #include "support/ranks.hpp"
 #include "train/opensora_case.hpp"
@@ -45,6 +45,24 @@ Tensor product(const Tensor& a, const Tensor& b) {
 class OpenSoraLoras : public ::testing::TestWithParam<std::string> {};
 INSTANTIATE_TEST_SUITE_P(OpenSora, OpenSoraLoras,
                          ::testing::Values("v1_0", "v1_0.odd", "v1_0.first", "v1_2", "v1_2.odd"));
+
+TEST_P(OpenSoraLoras, EqualTheReferenceOnEveryLayout) {
+  const OpenSoraGradientCase c(GetParam(), "lora");
+  const Lora lora = Lora::open(c.folder / c.kind());
+  const auto value = [&](const Trainable& model, std::size_t matrix) {
+    const LoraModule& module = lora.modules().at(model.targets()[matrix / 2].module);
+    const Tensor stored =
+        lora.file().load(matrix % 2 == 0 ? module.down : module.up, DType::float32);
+    return matrix % 2 == 0 ? stored : train::transposed(stored);
+  };
+  const comm::Group& world = test::world();
+  OpenSoraRun run{.group = world, .frame_parts = world.size(), .lora = shape, .value = value};
+  const CaseGradient first = gradient_of(c, run);
+  ASSERT_EQ(first.modules.size(), lora.modules().size());
+  test::expect_reference(first, c);
+  run.frame_parts = 1;
+  expect_same(first, gradient_of(c, run), "rows");
+}
 
 TEST_P(OpenSoraLoras, HaveTheGradientsOfMergedWeights) {
   const OpenSoraGradientCase c(GetParam());

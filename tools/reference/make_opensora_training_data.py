@@ -82,10 +82,12 @@ def v1_2(case, data, release, dtype):
     return model.to(dtype), rf.RFLOW().scheduler, pixels
 
 
-def backward(case, data, releases, seed, dtype):
-    """Loss, gradients by names, and tensors of the sample."""
+def backward(case, data, releases, seed, dtype, adapt=None):
+    """Loss, gradients by names, and tensors of the sample. adapt: changes the model first."""
     kind = case["kind"]
     model, scheduler, pixels = dict(v1_0=v1_0, v1_2=v1_2)[kind](case, data, releases[kind], dtype)
+    if adapt:
+        adapt(model).to(dtype)
     stored = load_file(data / kind / "reference.safetensors")
     text = stored["text.embeddings"][case["text"]]
     if case.get("dropped"):
@@ -107,7 +109,7 @@ def backward(case, data, releases, seed, dtype):
         terms = scheduler.training_losses(call, clean.to(dtype), given | pixels, noise.to(dtype), t=timestep)
     loss = terms["loss"].mean()
     loss.backward()
-    found = {k: p.grad for k, p in model.named_parameters() if p.requires_grad}
+    found = {k.replace(".default", ""): p.grad for k, p in model.named_parameters() if p.requires_grad}
     target = noise if kind == "v1_0" else clean - noise
     return loss.item(), found, {"latents": inputs["latents"][0], "target": target[0], "clean": clean[0]}
 
@@ -116,9 +118,9 @@ def largest(tensor):
     return tensor.abs().max().item()
 
 
-def rounded_gradients(case, data, releases, seed):
+def rounded_gradients(case, data, releases, seed, adapt):
     torch.set_num_threads(1)
-    return backward(case, data, releases, seed, torch.float32)[1]
+    return backward(case, data, releases, seed, torch.float32, adapt)[1]
 
 
 def float32_errors(exact, stored, *call):
@@ -135,10 +137,10 @@ def float32_errors(exact, stored, *call):
     return errors
 
 
-def gradients(case, data, releases, seed, stored):
+def gradients(case, data, releases, seed, stored, adapt=None):
     """Tensors and figures of a case. stored: its float32_errors in the file."""
-    call = (case, data, releases, seed)
-    loss, exact, tensors = backward(*call, torch.float64)
+    call = (case, data, releases, seed, adapt)
+    loss, exact, tensors = backward(case, data, releases, seed, torch.float64, adapt)
     tensors |= {f"gradient.{name}": kept(gradient) for name, gradient in exact.items()}
     facts = {"kind": case["kind"], "timestep": case["timestep"], "text": case["text"],
              "dropped": case.get("dropped", False), "loss": loss,
