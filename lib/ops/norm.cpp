@@ -442,7 +442,19 @@ void normalise_and_rotate(Tensor& x, const HeadNorm& norm, const Tensor& cosines
 
 void norm_together_and_rotate(Tensor& x, const Tensor& weight, float eps, const Tensor& cosines,
                               const Tensor& sines) {
-  if (x.empty()) return;
+  const Shape shape = x.shape();
+  const Shape as_one_head{shape[0], shape[1], shape[2], 1, shape[3] * shape[4]};
+  const auto record = [&](const Tensor& before) {
+    Tensor one_head = x.reshape(as_one_head);
+    record_head_norm(before, {weight, {}, eps}, cosines, sines, 0, one_head);
+    x = one_head.reshape(shape);
+  };
+  if (x.empty()) return record({});
+  Tensor before;
+  if (Tape::recording() != nullptr) {
+    Tape::own(x);
+    if (Tape::of(x, weight)) before = first_part(x.reshape(as_one_head));
+  }
   expect(weight.shape() == Shape{x.shape(3) * x.shape(4)} &&
              (cosines.empty() || (cosines.shape() == Shape{x.shape(0), x.shape(4)} &&
                                   sines.shape() == cosines.shape())),
@@ -455,6 +467,7 @@ void norm_together_and_rotate(Tensor& x, const Tensor& weight, float eps, const 
   dispatch(
       x.device(), [&] { gpu::norm_together_and_rotate(x, weight, eps, cosines, sines); },
       [&] { cpu::norm_together_and_rotate(x, weight, eps, cosines, sines); });
+  record(before);
 }
 
 std::vector<ExactSum> group_sums(const Tensor& x, std::int64_t groups, std::int64_t cell) {

@@ -75,7 +75,7 @@ void normalise_and_rotate(Tensor& x, const HeadNorm& norm, const Tensor& cosines
 /// RMS norm over all heads of a token together, then rotation of adjacent channel pairs of each
 /// head if tables are given; rounded once, in place on part 0 of x: [token, batch, part, head,
 /// channel]. weight: float32 [head · channel]; cosines, sines: float32 [token, channel] or empty.
-/// (Wan)
+/// Gradients: of x and weight. (Wan)
 void norm_together_and_rotate(Tensor& x, const Tensor& weight, float eps, const Tensor& cosines,
                               const Tensor& sines);
 

@@ -59,15 +59,16 @@ REELMESH_CLONES void layer_norm_backward_row(float* x, float* d, std::int64_t n,
   for (std::int64_t i = 0; i < n; ++i) dx[i] = dx[i] + d[i];
 }
 
-// c, s: cosines and sines, or null. of_norm: null, or gets the gradient before the rotation.
+// c, s: cosines and sines of `angles` channels, or null. of_norm: null, or gets the gradient before
+// the rotation.
 REELMESH_CLONES void heads_backward(float* x, float* d, std::int64_t heads, std::int64_t n,
                                     const float* weight, bool centred, float eps, const float* c,
-                                    const float* s, float* of_norm) {
+                                    const float* s, std::int64_t angles, float* of_norm) {
   for (std::int64_t head = 0; head < heads; ++head) {
     float *row = x + head * n, *of_row = d + head * n;
-    if (c != nullptr) {
-      for (std::int64_t i = 0; i < n; i += 2) {
-        rotate_pair_backward(of_row[i], of_row[i + 1], c + i, s + i);
+    for (std::int64_t first = 0; c != nullptr && first < n; first += angles) {
+      for (std::int64_t i = 0; i < angles; i += 2) {
+        rotate_pair_backward(of_row[first + i], of_row[first + i + 1], c + i, s + i);
       }
     }
     if (of_norm != nullptr) std::copy_n(of_row, n, of_norm + head * n);
@@ -126,20 +127,21 @@ void normalise_and_rotate_backward(const Tensor& x, const HeadNorm& norm, const 
                                    const Tensor& sines, std::int64_t unrotated, Tensor& d,
                                    Tensor* of_norm) {
   const std::int64_t batch = x.shape(1), parts = x.shape(2), heads = x.shape(3), n = x.shape(4);
+  const std::int64_t angles = cosines.empty() ? n : cosines.shape(1);
   visit_float(x.dtype(), [&](auto type) {
     using T = decltype(type);
     parallel_for(x.shape(0), 4, [&](std::int64_t token) {
       float* values = row_scratch(3 * heads * n);
       float* unrotated_d = of_norm == nullptr ? nullptr : values + 2 * heads * n;
       const bool rotated = !cosines.empty() && token >= unrotated;
-      const float* c = rotated ? cosines.data<float>() + (token - unrotated) * n : nullptr;
-      const float* s = rotated ? sines.data<float>() + (token - unrotated) * n : nullptr;
+      const float* c = rotated ? cosines.data<float>() + (token - unrotated) * angles : nullptr;
+      const float* s = rotated ? sines.data<float>() + (token - unrotated) * angles : nullptr;
       for (std::int64_t item = token * batch; item < (token + 1) * batch; ++item) {
         T* of_item = d.data<T>() + item * heads * n;
         convert(x.data<T>() + item * parts * heads * n, values, heads * n);
         convert(of_item, values + heads * n, heads * n);
         heads_backward(values, values + heads * n, heads, n, norm.weight.data<float>(),
-                       !norm.bias.empty(), norm.eps, c, s, unrotated_d);
+                       !norm.bias.empty(), norm.eps, c, s, angles, unrotated_d);
         convert(values + heads * n, of_item, heads * n);
         if (of_norm != nullptr) {
           convert(unrotated_d, of_norm->data<T>() + item * heads * n, heads * n);
@@ -222,8 +224,9 @@ void normalise_and_rotate_backward(const Tensor& x, const HeadNorm& norm, const 
                                    Tensor* of_norm) {
   if (x.empty()) return;
   expect(d.numel() == x.numel() / x.shape(2) && d.dtype() == x.dtype() &&
-             (cosines.empty() || (cosines.shape() == Shape{x.shape(0) - unrotated, x.shape(4)} &&
-                                  x.shape(4) % 2 == 0)),
+             (cosines.empty() ||
+              (cosines.shape().size() == 2 && cosines.shape(0) == x.shape(0) - unrotated &&
+               cosines.shape(1) % 2 == 0 && x.shape(4) % cosines.shape(1) == 0)),
          "gradient {} of a norm of heads {}, rotated by {}", d.shape(), x.shape(), cosines.shape());
   const Operation operation(
       trace::spans::norm,

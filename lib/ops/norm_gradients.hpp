@@ -14,7 +14,8 @@ void record_layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias
 /// sum = x + gate·y, which has overwritten x.
 void record_gate(const Tensor& y, const Gate& gate, Tensor& sum);
 
-/// x = normalise_and_rotate(before), in place; before: first_part() of x.
+/// x = normalise_and_rotate(before), in place; before: first_part() of x. With all heads as one,
+/// norm_together_and_rotate().
 void record_head_norm(const Tensor& before, const HeadNorm& norm, const Tensor& cosines,
                       const Tensor& sines, std::int64_t unrotated, Tensor& x);
 /// Part 0 of x [token, batch, part, head, channel], copied: [token, batch, 1, head, channel].

@@ -105,6 +105,17 @@ Tensor shared_by_tokens(const Tensor& x) {
   return out;
 }
 
+Tensor converted(const Tensor& x, DType dtype) {
+  if (x.dtype() == dtype) return x;
+  Tensor out = x.to(dtype);
+  if (Tape* tape = Tape::of(x)) {
+    tape->record(out, [tape, x = TapeValue(x)](const Tensor& d) {
+      add_gradient(*tape, x, d.reshape(x.shape));
+    });
+  }
+  return out;
+}
+
 void add_gradient(Tape& tape, const TapeValue& x, Tensor d) {
   if (!x) return;
   if (Tensor* sum = x.number > 0 ? tape.gradient(x) : nullptr) {

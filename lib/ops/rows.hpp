@@ -26,6 +26,9 @@ Tensor join_rows(std::span<const Tensor> parts);
 /// they add where a rank has columns of the chunks, becomes whole on every rank.
 Tensor shared_by_tokens(const Tensor& x);
 
+/// x in another floating type, as Tensor::to(). Gradient: of an x that every rank has as a whole.
+Tensor converted(const Tensor& x, DType dtype);
+
 /// Adds d to the gradient of a value on the tape, or gives it away as that of a parameter.
 void add_gradient(Tape& tape, const TapeValue& x, Tensor d);
 /// x in float32 on the host, as gradients of values that every rank has as a whole.

@@ -1,5 +1,6 @@
 #include "models/common/linear_layer.hpp"
 
+#include "layout/whole_rows.hpp"
 #include "ops/norm_backward.hpp"
 #include "ops/pointwise.hpp"
 #include "ops/rows.hpp"
@@ -9,25 +10,6 @@ namespace reelmesh {
 namespace {
 
 using ops::Activation;
-
-// Rows that every rank has: its columns are parts of them.
-class WholeRows final : public TokenRows {
- public:
-  explicit WholeRows(const TokenRows& rows) : rows_(rows) {}
-  Range own_columns(std::int64_t columns) const override { return rows_.own_columns(columns); }
-  Tensor to_columns(const Tensor& x) const override {
-    const Range own = own_columns(x.shape(1));
-    return ops::columns(x, own.begin, own.count);
-  }
-  Tensor gather(const Tensor& x) const override { return x; }
-  Tensor whole(const Tensor& own, std::int64_t columns) const override {
-    return rows_.whole(own, columns);
-  }
-  std::int64_t first_rows() const override { return 0; }
-
- private:
-  const TokenRows& rows_;
-};
 
 // The products of all elements of d in a range with all of x in another one: [of d, of x].
 Tensor outer(const Tensor& d, const TokenRows::Range& rows, const Tensor& x,

@@ -88,7 +88,7 @@ WeightStream* LayerMaker::stream(Residing residing) {
 
 LinearLayer LayerMaker::linear(const std::vector<std::string>& names, std::int64_t in,
                                std::int64_t out, const LinearOptions& options) {
-  Made made{names, in, out, options, dtype_};
+  Made made{names, in, out, options, options.dtype.value_or(dtype_)};
   for (const LinearParameters& piece : made.parameters(weights_, true)) {
     WeightStream* passes = stream(options.residing);
     made.products.push_back(passes != nullptr ? passes->add(piece.weight, piece.bias)
@@ -135,8 +135,9 @@ std::shared_ptr<TrainedLinear> LayerMaker::trained(const Made& made) {
     found_.add({target->module + ".lora_B", target->rank, out}, {});
   }
   if (std::ranges::count(parts, -1) == std::ssize(parts)) return layer;
-  layer->adapter = std::make_unique<Adapter>(parts, found_.targets, in, out, dtype_,
-                                             weights_.device(), weights_.numerics());
+  layer->adapter =
+      std::make_unique<Adapter>(parts, found_.targets, in, out, made.dtype, weights_.device(),
+                                weights_.numerics());
   found_.adapted.push_back(layer);
   return layer;
 }
@@ -153,22 +154,27 @@ Tensor LayerMaker::parameter(TrainedMatrix matrix, const Shape& stored,
   return x;
 }
 
-Affine LayerMaker::norm(const std::string& name, std::int64_t channels) {
-  return {vector(name + ".weight", channels), vector(name + ".bias", channels)};
+Affine LayerMaker::norm(const std::string& name, std::int64_t channels,
+                        std::optional<DType> dtype) {
+  return {vector(name + ".weight", channels, dtype), vector(name + ".bias", channels, dtype)};
 }
 
-Tensor LayerMaker::vector(const std::string& name, std::int64_t channels) {
+Tensor LayerMaker::vector(const std::string& name, std::int64_t channels,
+                          std::optional<DType> dtype) {
   const Shape shape{channels};
-  return parameter({name, 1, channels}, shape, [=, dtype = dtype_](const Checkpoint& from) {
-    return from.load(name, shape, dtype).to(DType::float32);
-  });
+  return parameter({name, 1, channels}, shape,
+                   [=, type = dtype.value_or(dtype_)](const Checkpoint& from) {
+                     return from.load(name, shape, type).to(DType::float32);
+                   });
 }
 
-Tensor LayerMaker::table(const std::string& name, std::int64_t rows, std::int64_t channels) {
-  const Shape shape{rows, channels};
-  return parameter({name, rows, channels}, shape, [=, dtype = dtype_](const Checkpoint& from) {
-    return from.load(name, shape, dtype);
-  });
+Tensor LayerMaker::table(const std::string& name, const Shape& stored,
+                         std::optional<DType> dtype) {
+  const std::int64_t channels = stored.back(), rows = numel(stored) / channels;
+  return parameter({name, rows, channels}, stored,
+                   [=, type = dtype.value_or(dtype_)](const Checkpoint& from) {
+                     return from.load(name, stored, type).reshape({rows, channels});
+                   });
 }
 
 // Only CPUs need the weight once more, transposed.

@@ -69,6 +69,7 @@ class LayerMaker {
     Residing residing = Residing::streamed;
     bool takes_lora = false;  ///< it may be a target
     Shape stored = {};        ///< of the weight in checkpoints, if it is not [out, in]
+    std::optional<DType> dtype = {};  ///< that it computes in, if it is not the model's
     /// Outputs of each piece, which LinearLayer::pieces() gives; none: all in one.
     std::vector<std::int64_t> pieces = {};
     /// If not 0: outputs are [pixel, channel] with so many channels in checkpoints, and [channel,
@@ -79,13 +80,13 @@ class LayerMaker {
   LinearLayer linear(const std::vector<std::string>& names, std::int64_t in, std::int64_t out,
                      const LinearOptions& options);
   // Tensors that are parameters get other values in their memory, which a model's views of them
-  // share.
+  // share. dtype: that values are rounded to; none: the model's.
   /// Weight and bias of a norm, as load_affine().
-  Affine norm(const std::string& name, std::int64_t channels);
-  /// A vector of a norm, by its whole name: rounded to the model's type, and float32.
-  Tensor vector(const std::string& name, std::int64_t channels);
-  /// A table [row, channel] of the model's type, by its whole name.
-  Tensor table(const std::string& name, std::int64_t rows, std::int64_t channels);
+  Affine norm(const std::string& name, std::int64_t channels, std::optional<DType> dtype = {});
+  /// A vector of a norm, by its whole name: rounded, and float32.
+  Tensor vector(const std::string& name, std::int64_t channels, std::optional<DType> dtype = {});
+  /// A table [row, channel], by its whole name. stored: its shape in checkpoints, [..., channel].
+  Tensor table(const std::string& name, const Shape& stored, std::optional<DType> dtype = {});
   bool capturable() const { return stream_.capturable(); }
   /// To be called after all layers: makes what a step uses of them later. Error(usage) for a LoRA
   /// whose targets or patterns name no layer.

@@ -39,7 +39,7 @@ void STDiT::make_text_and_mlp(LayerMaker& make, const std::string& name, Block& 
 
 STDiT::Block STDiT::make_block(LayerMaker& make, const std::string& name) const {
   Block block;
-  block.table = make.table(name + ".scale_shift_table", 6, config_.hidden);
+  block.table = make.table(name + ".scale_shift_table", {6, config_.hidden});
   block.attention = make_attention(make, name + ".attn");
   return block;
 }
@@ -98,7 +98,7 @@ STDiT::STDiT(const Checkpoint& weights, const STDiTConfig& c, DType dtype,
       make_text_and_mlp(make, name, pair.spatial);
     }
   }
-  out_table_ = make.table("final_layer.scale_shift_table", 2, d);
+  out_table_ = make.table("final_layer.scale_shift_table", {2, d});
   out_ = make.linear({"final_layer.linear"}, d, c.patch.rows * c.patch.columns * c.out_channels(),
                      {.residing = Residing::kept, .channels_first = c.out_channels()});
   make.finish();

@@ -84,6 +84,7 @@ struct HeadsBackward {
   T *d, *of_norm;                         ///< of_norm: or null
   const float *weight, *cosines, *sines;  ///< cosines, sines: or null
   std::uint32_t batch, parts, heads, n, unrotated, rows;
+  std::uint32_t angles;  ///< channels of cosines and sines
   bool centred;
   float eps;
 };
@@ -96,13 +97,14 @@ __global__ void __launch_bounds__(threads) head_rows(HeadsBackward<T> p) {
   const T* const of_x = p.x + (std::int64_t{item} * p.parts * p.heads + head) * p.n;
   T* const of_d = p.d + std::int64_t{row} * p.n;
   const bool rotated = p.cosines != nullptr && token >= p.unrotated;
-  const std::int64_t angles = rotated ? std::int64_t{token - p.unrotated} * p.n : 0;
+  const std::int64_t angles = rotated ? std::int64_t{token - p.unrotated} * p.angles : 0;
   const auto x = [&](std::uint32_t i) { return widen(of_x[i]); };
   const auto before_rotation = [&](std::uint32_t i) {
     if (!rotated) return widen(of_d[i]);
     const std::uint32_t even = i / 2 * 2;
     float pair[2] = {widen(of_d[even]), widen(of_d[even + 1])};
-    ops::rotate_pair_backward(pair[0], pair[1], p.cosines + angles + even, p.sines + angles + even);
+    const std::int64_t at = angles + even % p.angles;
+    ops::rotate_pair_backward(pair[0], pair[1], p.cosines + at, p.sines + at);
     return pair[i - even];
   };
   const auto g = [&](std::uint32_t i) { return before_rotation(i) * p.weight[i]; };
@@ -201,6 +203,7 @@ void normalise_and_rotate_backward(const Tensor& x, const ops::HeadNorm& norm,
                             .n = narrow_index(n),
                             .unrotated = narrow_index(unrotated),
                             .rows = narrow_index(rows),
+                            .angles = narrow_index(cosines.empty() ? n : cosines.shape(1)),
                             .centred = !norm.bias.empty(),
                             .eps = norm.eps});
   });
