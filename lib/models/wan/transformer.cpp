@@ -1,13 +1,13 @@
 #include "models/wan/transformer.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 
 #include "base/interruption.hpp"
-#include "base/trace.hpp"
 #include "models/common/residual.hpp"
-#include "ops/attention.hpp"
 #include "ops/norm.hpp"
+#include "ops/rows.hpp"
 
 namespace reelmesh {
 namespace {
@@ -33,6 +33,7 @@ WanPlacement::WanPlacement(const WanTransformer& transformer, const comm::Group&
       attend_(group, {grid},
               {batch, transformer.config().heads, transformer.config().head_channels, ring},
               transformer.dtype(), transformer.device(), transformer.numerics()),
+      columns_(group, {grid}, transformer.config().head_channels),
       rotary_(wan_rotary_tables(transformer.config(), own_box(grid, group),
                                 transformer.device().host())) {
   const WanConfig& config = transformer.config();
@@ -49,7 +50,7 @@ WanPlacement::WanPlacement(const WanTransformer& transformer, const comm::Group&
 }
 
 WanTransformer::WanTransformer(const Checkpoint& weights, const WanConfig& c, DType dtype,
-                               const WeightPlacement& placement)
+                               const WeightPlacement& placement, ModelTraining* training)
     : config_(c),
       dtype_(dtype),
       device_(weights.device()),
@@ -61,61 +62,51 @@ WanTransformer::WanTransformer(const Checkpoint& weights, const WanConfig& c, DT
   const std::int64_t d = c.channels();
   if (!device_.only_shapes) std::ranges::fill(ones_.span<float>(), 1.0F);
   ones_ = ones_.on(device_);
-  // Layers that pass through a stream are made in the order in which they are used; those that only
-  // the texts pass belong to another one. The small ones before and after the blocks stay, so that
-  // a step without the blocks fetches nothing.
-  WeightStream step(placement), texts(placement);
-  capturable_ = step.capturable();
-  const auto linears = [&](WeightStream& stream, const std::vector<std::string>& names,
-                           std::int64_t in, std::int64_t out) {
-    const LinearParameters layer = linear_parameters(weights, names, in, out, dtype);
-    return stream.add(layer.weight, layer.bias);
+  // Layers are made in the order in which a step uses them. Those that only the texts pass are
+  // beside the others. The small ones before and after the blocks stay, so that a step without the
+  // blocks fetches nothing.
+  LayerMaker make(weights, dtype, placement, training);
+  using Residing = LayerMaker::Residing;
+  const auto kept = [&](const std::string& name, std::int64_t in, std::int64_t out,
+                        std::optional<DType> own = {}) {
+    return make.linear({name}, in, out, {.residing = Residing::kept, .dtype = own});
   };
-  const auto linear = [&](WeightStream& stream, const std::string& name, std::int64_t in,
-                          std::int64_t out) { return linears(stream, {name}, in, out); };
-  const auto norm = [&](const std::string& name) {
-    return weights.load(name + ".weight", {d}, dtype).to(DType::float32);
-  };
-  const std::string condition = "condition_embedder.";
-  text1_ = linear(texts, condition + "text_embedder.linear_1", c.text_channels, d);
-  text2_ = linear(texts, condition + "text_embedder.linear_2", d, d);
-  time1_ = load_linear(weights, condition + "time_embedder.linear_1", c.time_features, d,
-                       DType::float32);
-  time2_ = load_linear(weights, condition + "time_embedder.linear_2", d, d, DType::float32);
-  time_projection_ = load_linear(weights, condition + "time_proj", d, wan_chunks * d, dtype);
-  const std::int64_t features = c.in_channels * c.patch_pixels();
-  patch_ = ops::Linear(weights
-                           .load("patch_embedding.weight",
-                                 {d, c.in_channels, 1, c.patch.rows, c.patch.columns}, dtype)
-                           .reshape({d, features}),
-                       weights.load("patch_embedding.bias", {d}, dtype), numerics_);
+  const std::string condition = "condition_embedder.", text = condition + "text_embedder.",
+                    time = condition + "time_embedder.";
+  text1_ =
+      make.linear({text + "linear_1"}, c.text_channels, d, {.residing = Residing::beside});
+  text2_ = make.linear({text + "linear_2"}, d, d, {.residing = Residing::beside});
+  time1_ = kept(time + "linear_1", c.time_features, d, DType::float32);
+  time2_ = kept(time + "linear_2", d, d, DType::float32);
+  time_projection_ = kept(condition + "time_proj", d, wan_chunks * d);
+  patch_ = make.linear(
+      {"patch_embedding"}, c.in_channels * c.patch_pixels(), d,
+      {.residing = Residing::kept, .stored = {d, c.in_channels, 1, c.patch.rows, c.patch.columns}});
   for (std::int64_t i = 0; i < c.layers; ++i) {
     const std::string name = fmt::format("blocks.{}.", i);
     Block& block = blocks_.emplace_back();
-    block.table = weights.load(name + "scale_shift_table", {1, wan_chunks, d}, DType::float32)
-                      .reshape({1, wan_chunks * d});
-    const auto attention = [&](const std::string& layer, WeightStream& keys) {
+    block.table = make.table(name + "scale_shift_table", {1, wan_chunks, d}, DType::float32);
+    const auto attention = [&](const std::string& layer, Residing keys) {
       Attention result;
-      result.query = linear(step, layer + "to_q", d, d);
-      result.key_value = linears(keys, {layer + "to_k", layer + "to_v"}, d, d);
-      result.out = linear(step, layer + "to_out.0", d, d);
-      result.query_norm = norm(layer + "norm_q");
-      result.key_norm = norm(layer + "norm_k");
+      result.query = make.linear({layer + "to_q"}, d, d, {.takes_lora = true});
+      result.key_value = make.linear({layer + "to_k", layer + "to_v"}, d, d,
+                                     {.residing = keys, .takes_lora = true});
+      result.out = make.linear({layer + "to_out.0"}, d, d, {.takes_lora = true});
+      result.query_norm = make.vector(layer + "norm_q.weight", d);
+      result.key_norm = make.vector(layer + "norm_k.weight", d);
       return result;
     };
-    block.self = attention(name + "attn1.", step);
-    block.text_norm = load_affine(weights, name + "norm2", d, DType::float32);
-    block.text = attention(name + "attn2.", texts);
-    block.up = linear(step, name + "ffn.net.0.proj", d, c.hidden_channels);
-    block.down = linear(step, name + "ffn.net.2", c.hidden_channels, d);
+    block.self = attention(name + "attn1.", Residing::streamed);
+    block.text_norm = make.norm(name + "norm2", d, DType::float32);
+    block.text = attention(name + "attn2.", Residing::beside);
+    block.up = make.linear({name + "ffn.net.0.proj"}, d, c.hidden_channels, {.takes_lora = true});
+    block.down = make.linear({name + "ffn.net.2"}, c.hidden_channels, d, {.takes_lora = true});
   }
-  out_table_ = weights.load("scale_shift_table", {1, 2, d}, DType::float32).reshape({2, d});
-  const std::int64_t out_features = c.out_channels * c.patch_pixels();
-  const auto loaded = [&](const std::string& name, const Shape& shape) {
-    return channel_first(weights.load(name, shape, dtype), c.out_channels);
-  };
-  out_ = ops::Linear(loaded("proj_out.weight", {out_features, d}),
-                     loaded("proj_out.bias", {out_features}), numerics_);
+  out_table_ = make.table("scale_shift_table", {1, 2, d}, DType::float32);
+  out_ = make.linear({"proj_out"}, d, c.out_channels * c.patch_pixels(),
+                     {.residing = Residing::kept, .channels_first = c.out_channels});
+  make.finish();
+  capturable_ = make.capturable();
 }
 
 Tensor WanTransformer::embed(double timestep) const {
@@ -124,23 +115,34 @@ Tensor WanTransformer::embed(double timestep) const {
 
 // [1, channel] of dtype_, rounded once.
 Tensor WanTransformer::time_embedding(const Tensor& sinusoid) const {
-  return time2_.with_all_rows(time1_.with_all_rows(sinusoid, ops::Activation::silu)).to(dtype_);
+  return ops::converted(time2_.of_row(time1_.of_row(sinusoid, ops::Activation::silu)), dtype_);
+}
+
+// What all blocks add to their tables, float32 [1, 6·channel].
+Tensor WanTransformer::block_times(const Tensor& time) const {
+  return ops::shared_by_tokens(
+      ops::converted(time_projection_.of_row(ops::silu(time)), DType::float32));
 }
 
 // Shift and scale of the last norm, float32 [1, 2·channel].
 Tensor WanTransformer::out_table(const Tensor& time) const {
+  const Tensor row = ops::converted(time, DType::float32);
+  const std::array<Tensor, 2> both{row, row};
   Tensor table = out_table_.clone();
-  const Tensor added = time.to(DType::float32);
-  for (std::int64_t chunk = 0; chunk < 2; ++chunk) {
-    Tensor row = table.rows(chunk, 1);
-    ops::add(row, added);
-  }
+  ops::add(table, ops::shared_by_tokens(ops::join_rows(both)));
   return table.reshape({1, 2 * config_.channels()});
+}
+
+Tensor WanTransformer::modulated(const Tensor& x, const Tensor& table, int shift,
+                                 int scale) const {
+  Tensor out = Tensor::empty(x.shape(), x.dtype(), x.device());
+  ops::modulated_layer_norm(x, ones_, zeros_, eps_, {table, shift, scale, {}}, out);
+  return out;
 }
 
 // The products of x as [token, batch, 1 or 2, head, channel], the first part normalised over all
 // heads and rotated.
-Tensor WanTransformer::normed_heads(const ops::Linear& product, const Tensor& x, const Tensor& norm,
+Tensor WanTransformer::normed_heads(const LinearLayer& product, const Tensor& x, const Tensor& norm,
                                     const WanRotaryTables& rotary, std::int64_t all_rows) const {
   const std::int64_t parts = product.out_features() / config_.channels();
   Tensor heads =
@@ -180,47 +182,41 @@ Tensor WanTransformer::self_attention(const Block& block, const WanPlacement& pl
   return block.self.out(attended.reshape(x.shape()), ops::Activation::none, all);
 }
 
-// Needs no other rank: the text is context, of which each rank has all keys.
+// The text is context, of which each rank has all keys.
 Tensor WanTransformer::text_attention(const Block& block, const WanPlacement& placement,
                                       const Tensor& keys_values, const Tensor& x) const {
   const std::int64_t all = placement.all_tokens();
   const Tensor q = normed_heads(block.text.query, x, block.text.query_norm, {}, all);
   const Tensor attended =
-      ops::attend(q.reshape({x.shape(0), x.shape(1), config_.heads, config_.head_channels}),
-                  keys_values, scale_, 1, numerics_);
+      attend_to_whole(placement.columns_,
+                      q.reshape({x.shape(0), x.shape(1), config_.heads, config_.head_channels}),
+                      keys_values, scale_, numerics_);
   return block.text.out(attended.reshape(x.shape()), ops::Activation::none, all);
 }
 
-WanTransformer::Modulated WanTransformer::run_block(const Block& block, const Block* next,
-                                                    const WanPlacement& placement, Tensor& x,
-                                                    const Modulated& input,
-                                                    const Tensor& keys_values,
-                                                    const Tensor& six) const {
+Tensor WanTransformer::run_block(const Block& block, const WanPlacement& placement,
+                                 const Tensor& keys_values, const Tensor& times, Tensor x) const {
+  const Tape::Rows rows(placement.columns_);
   const std::int64_t all = placement.all_tokens();
-  ops::add_gated(x, self_attention(block, placement, input.tokens), input.table,
-                 attention_gate_chunk);
+  Tensor table = block.table.reshape(times.shape()).clone();
+  ops::add(table, times);
+  ops::add_gated(
+      x,
+      self_attention(block, placement,
+                     modulated(x, table, attention_shift_chunk, attention_scale_chunk)),
+      table, attention_gate_chunk);
   interruption_point();
   ops::add(x,
            text_attention(block, placement, keys_values,
                           ops::layer_norm(x, block.text_norm.weight, block.text_norm.bias, eps_)));
 
-  Tensor normed = Tensor::empty(x.shape(), x.dtype(), x.device());
-  ops::modulated_layer_norm(x, ones_, zeros_, eps_,
-                            {input.table, hidden_shift_chunk, hidden_scale_chunk, {}}, normed);
-  Tensor hidden = block.up(normed, ops::Activation::gelu_tanh, all);
-  normed = {};
+  Tensor hidden = block.up(modulated(x, table, hidden_shift_chunk, hidden_scale_chunk),
+                           ops::Activation::gelu_tanh, all);
+  const Tape::LastOps last(table);
   const Tensor change = block.down(hidden, ops::Activation::none, all);
   hidden = {};
-  if (next == nullptr) {
-    ops::add_gated(x, change, input.table, hidden_gate_chunk);
-    return {};
-  }
-  Modulated result{next->table.clone(), Tensor::empty(x.shape(), x.dtype(), x.device())};
-  ops::add(result.table, six);
-  ops::add_gated_and_norm(x, change, {input.table, hidden_gate_chunk, {}}, ones_, zeros_, eps_,
-                          {result.table, attention_shift_chunk, attention_scale_chunk, {}},
-                          result.tokens);
-  return result;
+  ops::add_gated(x, change, table, hidden_gate_chunk);
+  return x;
 }
 
 std::vector<Tensor> WanTransformer::operator()(const WanPlacement& placement,
@@ -230,6 +226,7 @@ std::vector<Tensor> WanTransformer::operator()(const WanPlacement& placement,
   const std::int64_t all = placement.all_tokens(), batch = placement.batch_;
   expect(context.size() == blocks_.size(), "text of {} blocks for {}", context.size(),
          blocks_.size());
+  const Tape::Rows rows(placement.columns_);
   const Tensor time = time_embedding(sinusoid);
   std::vector<Tensor> patches;
   for (const Tensor& clip : latents) {
@@ -239,26 +236,17 @@ std::vector<Tensor> WanTransformer::operator()(const WanPlacement& placement,
   Tensor x = Tensor::empty({placement.tokens(), batch, config_.channels()}, dtype_, device_);
   ops::repeat_for_batch(patch_(ops::join_batches(patches), ops::Activation::none, all), x);
   before_blocks(blocks, x, residual);
-  Tensor six;  // what the timestep adds to all tables, float32 [1, 6·channel]
-  Modulated input;
+  const Tensor times = blocks == Blocks::reuse ? Tensor() : block_times(time);
   for (std::size_t i = 0; blocks != Blocks::reuse && i < blocks_.size(); ++i) {
-    interruption_point();
-    const trace::Mark mark(&trace::Recorder::layer, static_cast<int>(i));
-    const trace::Scope scope(trace::spans::transformer_block);
-    if (i == 0) {
-      six = time_projection_.with_all_rows(ops::silu(time)).to(DType::float32);
-      input = {blocks_[0].table.clone(), Tensor::empty(x.shape(), dtype_, device_)};
-      ops::add(input.table, six);
-      ops::modulated_layer_norm(x, ones_, zeros_, eps_,
-                                {input.table, attention_shift_chunk, attention_scale_chunk, {}},
-                                input.tokens);
-    }
-    const Block* next = i + 1 < blocks_.size() ? &blocks_[i + 1] : nullptr;
-    input = run_block(blocks_[i], next, placement, x, input, context[i], six);
+    x = checkpoint(static_cast<int>(i), std::move(x),
+                   [this, &block = blocks_[i], &placement, keys_values = context[i],
+                    times](Tensor in) {
+                     return run_block(block, placement, keys_values, times, std::move(in));
+                   });
   }
   after_blocks(blocks, x, residual);
-  ops::modulated_layer_norm(x, ones_, zeros_, eps_, {out_table(time), 0, 1, {}}, x);
-  const Tensor features = out_(x, ops::Activation::none, all);
+  const Tensor features =
+      out_(modulated(x, out_table(time), 0, 1), ops::Activation::none, all);
   Shape shape = latents.front().shape();
   shape[1] = config_.out_channels;
   std::vector<Tensor> predictions;
@@ -313,6 +301,50 @@ class PreparedWan final : public Denoiser::Prepared {
 std::unique_ptr<Denoiser::Prepared> WanTransformer::prepare(
     const DenoiseTask& task, std::span<const Conditioning> conditioning) const {
   return std::make_unique<PreparedWan>(*this, task, conditioning);
+}
+
+namespace {
+
+struct WanTrainingClip final : TrainableDenoiser::Clip {
+  WanTrainingClip(const WanTransformer& transformer, const DenoiseTask& task)
+      : placement(transformer, task.group, task.layout.tokens, 1, task.layout.mesh.ring) {}
+  const TokenColumns& columns() const override { return placement.columns(); }
+
+  WanPlacement placement;
+  WholeRows text_rows{placement.columns()};
+};
+
+}  // namespace
+
+std::unique_ptr<const TrainableDenoiser::Clip> WanTransformer::prepare_training(
+    const DenoiseTask& task) const {
+  return std::make_unique<WanTrainingClip>(*this, task);
+}
+
+Tensor WanTransformer::predict_together(const Clip& clip, const TrainingSample& sample) const {
+  const auto& [placement, text_rows] = dynamic_cast<const WanTrainingClip&>(clip);
+  const Tensor latents = sample.latents.on(device_);
+  WanContext context;
+  {
+    const Tape::Rows rows(text_rows);
+    context = encode_context(sample.text.on(device_));
+  }
+  return (*this)(placement, {&latents, 1}, context, embed(sample.timestep)).front();
+}
+
+TrainableDenoiser::Example WanTransformer::example(Device host) const {
+  const Shape latents{1, config_.patch.rows, config_.patch.columns};
+  DenoiseTask task{.group = comm::Group::pretended(0, 1), .latents = latents};
+  task.layout.mesh = {1, 1, 1};
+  task.layout.tokens = Layout::replicated({1, 1, 1}, 1);
+  task.layout.text = Layout::replicated({1}, 1);
+  const auto zeros = [&](std::int64_t channels) {
+    return Tensor::zeros({1, channels, latents[1], latents[2]}, DType::float32, host);
+  };
+  return {task,
+          {.latents = zeros(config_.in_channels),
+           .target = zeros(config_.out_channels),
+           .text = Tensor::zeros({1, 1, config_.text_channels}, dtype_, host)}};
 }
 
 }  // namespace reelmesh

@@ -5,9 +5,8 @@
 
 #include "layout/attend.hpp"
 #include "layout/sharded.hpp"
-#include "layout/weight_stream.hpp"
-#include "models/common/denoiser.hpp"
-#include "models/common/layers.hpp"
+#include "layout/whole_rows.hpp"
+#include "models/common/trained_model.hpp"
 #include "models/wan/positions.hpp"
 
 namespace reelmesh {
@@ -30,6 +29,8 @@ class WanPlacement {
   std::int64_t tokens() const { return own_box(grid_, group_).numel(); }
   /// Of one clip on all ranks. Algorithms of matrix products are chosen for these.
   std::int64_t all_tokens() const { return numel(grid_.global()); }
+  /// The video tokens.
+  const TokenColumns& columns() const { return columns_; }
 
  private:
   friend class WanTransformer;
@@ -37,19 +38,22 @@ class WanPlacement {
   Layout grid_;
   std::int64_t batch_;
   Attend attend_;
+  TokenColumns columns_;
   WanRotaryTables rotary_;  ///< of this rank's tokens
 };
 
 /// Keys and values of the text for each block, [row, batch, 2, head, channel].
 using WanContext = std::vector<Tensor>;
 
-class WanTransformer final : public Denoiser {
+class WanTransformer final : public TrainableDenoiser {
  public:
-  /// Computes on weights.device(). Collective over placement.group, unless weights are replicated.
-  /// In float32 whatever `dtype` is: the embedding of time until it is rounded once, tables of
-  /// shifts, scales and gates, norms, and rotations.
+  /// Computes on weights.device(). In float32 whatever `dtype` is: the embedding of time until it
+  /// is rounded once, tables of shifts, scales and gates, norms, and rotations. training: of a
+  /// model that is trained, all parameters, or LoRAs of the layers of blocks; otherwise null.
+  /// Errors as LayerMaker::finish(). Collective over placement.group, unless weights are
+  /// replicated.
   WanTransformer(const Checkpoint& weights, const WanConfig& config, DType dtype,
-                 const WeightPlacement& placement = {});
+                 const WeightPlacement& placement = {}, ModelTraining* training = nullptr);
 
   const WanConfig& config() const { return config_; }
   DType dtype() const { return dtype_; }
@@ -59,6 +63,9 @@ class WanTransformer final : public Denoiser {
   Tensor embed(double timestep) const override;
   std::unique_ptr<Prepared> prepare(const DenoiseTask& task,
                                     std::span<const Conditioning> conditioning) const override;
+  std::unique_ptr<const Clip> prepare_training(const DenoiseTask& task) const override;
+  Tensor predict_together(const Clip& clip, const TrainingSample& sample) const override;
+  Example example(Device host) const override;
 
   /// text: embeddings [row, batch, text channel] of dtype(), at most WanConfig::text_tokens rows;
   /// those that are missing are zero. All on device(). The same on all ranks.
@@ -76,30 +83,27 @@ class WanTransformer final : public Denoiser {
 
  private:
   struct Attention {
-    ops::Linear query, key_value, out;
+    LinearLayer query, key_value, out;
     Tensor query_norm, key_norm;  ///< float32 [channel]
   };
   struct Block {
-    Tensor table;  ///< float32 [1, 6·channel], by WanChunk
+    Tensor table;  ///< float32 [6, channel], by WanChunk
     Attention self, text;
     Affine text_norm;
-    ops::Linear up, down;
-  };
-  /// A block's table for a timestep, and its input normalised and modulated with it.
-  struct Modulated {
-    Tensor table, tokens;
+    LinearLayer up, down;
   };
   Tensor time_embedding(const Tensor& sinusoid) const;
+  Tensor block_times(const Tensor& time) const;
   Tensor out_table(const Tensor& time) const;
-  Tensor normed_heads(const ops::Linear& product, const Tensor& x, const Tensor& norm,
+  Tensor modulated(const Tensor& x, const Tensor& table, int shift, int scale) const;
+  Tensor normed_heads(const LinearLayer& product, const Tensor& x, const Tensor& norm,
                       const WanRotaryTables& rotary, std::int64_t all_rows) const;
   Tensor self_attention(const Block& block, const WanPlacement& placement, const Tensor& x) const;
   Tensor text_attention(const Block& block, const WanPlacement& placement,
                         const Tensor& keys_values, const Tensor& x) const;
-  /// Updates x; → the input of the next block, or nothing if there is none.
-  Modulated run_block(const Block& block, const Block* next, const WanPlacement& placement,
-                      Tensor& x, const Modulated& input, const Tensor& keys_values,
-                      const Tensor& six) const;
+  /// x: tokens, overwritten. times: of block_times(). → the tokens after the block.
+  Tensor run_block(const Block& block, const WanPlacement& placement, const Tensor& keys_values,
+                   const Tensor& times, Tensor x) const;
 
   WanConfig config_;
   DType dtype_;
@@ -108,8 +112,8 @@ class WanTransformer final : public Denoiser {
   bool capturable_ = true;
   float eps_, scale_;    ///< of norms; of q·k before the softmax
   Tensor ones_, zeros_;  ///< float32 [channel]: most layer norms are not affine
-  ops::Linear patch_, text1_, text2_, time_projection_, out_;
-  ops::Linear time1_, time2_;  ///< float32
+  LinearLayer patch_, text1_, text2_, time_projection_, out_;
+  LinearLayer time1_, time2_;  ///< float32
   Tensor out_table_;           ///< float32 [2, channel]: shift, scale
   std::vector<Block> blocks_;
 };
