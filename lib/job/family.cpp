@@ -146,7 +146,7 @@ namespace {
 
 [[noreturn]] void refuse_training(const ModelPaths& paths) {
   fail(Status::usage,
-       "model.path: {} cannot be trained, expected a model of CogVideoX or Open-Sora",
+       "model.path: {} cannot be trained, expected a model of CogVideoX, Open-Sora or Wan",
        paths.root.string());
 }
 

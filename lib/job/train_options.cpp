@@ -21,10 +21,10 @@ using Where = const std::string&;
 using Setter = decltype(Option::set);
 
 constexpr std::array<Text, 2> posteriors{"sample", "mode"};
-/// Linear layers of a block that a LoRA may change: of CogVideoX, then of Open-Sora.
-constexpr std::array<Text, 12> targets{"to_q",          "to_k",      "to_v", "to_out.0",
-                                       "ff.net.0.proj", "ff.net.2",  "qkv",  "proj",
-                                       "q_linear",      "kv_linear", "fc1",  "fc2"};
+/// Linear layers of a block that a LoRA may change: of CogVideoX and Wan, then of Open-Sora.
+constexpr std::array<Text, 14> targets{
+    "to_q",      "to_k", "to_v", "to_out.0", "ff.net.0.proj", "ff.net.2", "ffn.net.0.proj",
+    "ffn.net.2", "qkv",  "proj", "q_linear", "kv_linear",     "fc1",      "fc2"};
 constexpr std::int64_t max_steps = 100'000'000;
 constexpr double max_decay = 0.999999;
 
@@ -376,6 +376,10 @@ std::vector<Option> train_options() {
             const bool is_default = job.train->image_dropout == default_image_dropout;
             return is_default ? std::string() : value_of<&T::image_dropout>(job, by);
           }),
+      format_option<&T::flow_shift, &ClipSettings::flow_shift>(
+          "train.flow-shift", "SHIFT",
+          "Wan: moves the noise levels that are drawn towards the noise, {limits}; larger videos "
+          "need more [default: the checkpoint's]"),
       changes_bits<&T::samples_posterior>(
           "train.posterior", "sample|mode",
           "latents of a clip are drawn from the distribution that the VAE gives, or are its mode",

@@ -62,6 +62,8 @@ struct TrainSettings {
   std::optional<double> ema;
   double caption_dropout = 0;                    ///< probability of an empty caption
   double image_dropout = default_image_dropout;  ///< of no image, of models that take one
+  /// Of drawn timesteps, of models that have one; unset: the model's.
+  std::optional<double> flow_shift;
   bool samples_posterior = true;         ///< latents are drawn from the posterior, or are its mean
   std::int64_t save_every = 0;           ///< steps between saved states; 0: as [restart] says
   std::int64_t validate_every = 0;       ///< steps between validations; 0: none

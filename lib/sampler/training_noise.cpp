@@ -8,7 +8,8 @@ double TrainingNoise::draw_timestep(TorchGenerator& generator) const {
   const auto whole = static_cast<float>(timesteps);
   float drawn = 0;
   if (whole_timesteps) {
-    drawn = static_cast<float>(generator.randint(timesteps));
+    const std::int64_t index = generator.randint(timesteps);
+    drawn = static_cast<float>(process == Process::flow_to_noise ? timesteps - index : index);
   } else {
     generator.randn(1, [&](std::int64_t, std::span<const float> values) {
       drawn = whole / (1.0F + std::exp(-values[0]));
@@ -20,7 +21,7 @@ double TrainingNoise::draw_timestep(TorchGenerator& generator) const {
 }
 
 TrainingNoise::Mix TrainingNoise::mix(double timestep) const {
-  if (process == Process::flow) {
+  if (process == Process::flow || process == Process::flow_to_noise) {
     const float signal = 1.0F - static_cast<float>(timestep) / static_cast<float>(timesteps);
     return {signal, 1.0F - signal};
   }

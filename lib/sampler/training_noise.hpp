@@ -12,14 +12,17 @@ struct TrainingNoise {
   enum class Process {
     velocity,  ///< √ᾱ·x + √(1 − ᾱ)·ε → √ᾱ·ε − √(1 − ᾱ)·x (Salimans & Ho 2022); CogVideoX
     noise,     ///< the same → ε (Ho et al. 2020); Open-Sora 1.0
-    flow  ///< (1 − t)·x + t·ε, t: timestep / timesteps → x − ε (Liu et al. 2022); Open-Sora 1.2
+    flow,  ///< (1 − t)·x + t·ε, t: timestep / timesteps → x − ε (Liu et al. 2022); Open-Sora 1.2
+    flow_to_noise  ///< the same → ε − x; Wan
   };
   Process process = Process::velocity;
   std::int64_t timesteps = 1000;
-  std::vector<double> alpha_bar;  ///< ᾱ of each timestep; none of a flow
-  /// Of a flow: a drawn time t is changed to r·t/(1 + (r − 1)·t), towards noise for large videos.
+  std::vector<double> alpha_bar;  ///< ᾱ of each timestep; none of flows
+  /// Of flows: a drawn time t is changed to r·t/(1 + (r − 1)·t), towards noise for large videos.
   float shift_ratio = 1;
-  bool whole_timesteps = true;  ///< drawn uniformly; otherwise t is sigmoid of a normal number
+  /// Drawn uniformly; otherwise t is sigmoid of a normal number. The number i that is drawn is the
+  /// timestep, of flow_to_noise timesteps − i: diffusers' lists of noise levels fall from 1.
+  bool whole_timesteps = true;
   double scaling_factor = 1;    ///< of latents
   /// Whether the model has an embedding of its own for an empty caption.
   bool null_caption = false;
@@ -40,6 +43,8 @@ struct TrainingNoise {
         return noise;
       case Process::flow:
         return x - noise;
+      case Process::flow_to_noise:
+        return noise - x;
     }
     return 0;
   }

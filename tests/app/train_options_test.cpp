@@ -71,6 +71,7 @@ TEST_F(TrainOptions, DefaultsAreThoseOfTrainSettings) {
   EXPECT_EQ(found.clip, plain.clip);
   EXPECT_EQ(found.caption_dropout, plain.caption_dropout);
   EXPECT_EQ(found.image_dropout, plain.image_dropout);
+  EXPECT_EQ(found.flow_shift, plain.flow_shift);
   EXPECT_EQ(found.samples_posterior, plain.samples_posterior);
   EXPECT_EQ(found.save_every, plain.save_every);
   EXPECT_EQ(found.reproducible, plain.reproducible);
@@ -102,7 +103,7 @@ TEST_F(TrainOptions, ReadsEveryKey) {
         "learning-rate = 2e-5\nschedule = cosine\nwarmup = 10\noptimizer = sgd\nbeta1 = 0.8\n"
         "beta2 = 0.999\nweight-decay = 0\nepsilon = 1e-6\nmomentum = 0.7\nclip = "
         "none\ncaption-dropout = 0.1\n"
-        "image-dropout = 0.2\nposterior = mode\nsave-every = 50\nreproducible = no\nsample-every = "
+        "image-dropout = 0.2\nflow-shift = 7.5\nposterior = mode\nsave-every = 50\nreproducible = no\nsample-every = "
         "7\n"
         "sample-steps = 12\nsample-guidance = 1.5\nsample-prompts = prompts.txt\n"
         "[lora]\nrank = 8\nalpha = 4.5\ntargets = to_k,ff.net.0.proj\n"
@@ -143,6 +144,7 @@ TEST_F(TrainOptions, ReadsEveryKey) {
   EXPECT_EQ(train.clip, std::nullopt);
   EXPECT_EQ(train.caption_dropout, 0.1);
   EXPECT_EQ(train.image_dropout, 0.2);
+  EXPECT_EQ(train.flow_shift, 7.5);
   EXPECT_FALSE(train.samples_posterior);
   EXPECT_EQ(train.save_every, 50);
   EXPECT_FALSE(train.reproducible);
@@ -218,6 +220,8 @@ TEST_F(TrainOptions, RefusesWithOneMessage) {
        "64: --train.caption-dropout: found '1.5', expected a number from 0 to 1"},
       {{"--train.image-dropout", "-0.1"},
        "64: --train.image-dropout: found '-0.1', expected a number from 0 to 1"},
+      {{"--train.flow-shift", "0"},
+       "64: --train.flow-shift: found '0', expected a number above 0, at most 1000"},
       {{"--train.posterior", "mean"},
        "64: --train.posterior: found 'mean', expected one of sample, mode"},
       {{"--train.save-every", "x"}, "64: --train.save-every: found 'x', expected a whole number"},

@@ -171,6 +171,7 @@ TEST(Options, AreClassified) {
                                                "train.ema",
                                                "train.caption-dropout",
                                                "train.image-dropout",
+                                               "train.flow-shift",
                                                "train.posterior",
                                                "train.reproducible",
                                                "lora.init",
@@ -225,6 +226,7 @@ TEST(Fingerprint, OfATrainingHasItsSettings) {
   train.optimizer = &ops::optimizer_named("sgd");
   train.clip.reset();
   train.samples_posterior = false;
+  train.flow_shift = 2.5;
   train.image_dropout = 0.25;  // the default is of all models, also of those without images
   train.data.height = 480;
   train.data.fps = 7.5;
@@ -240,8 +242,8 @@ TEST(Fingerprint, OfATrainingHasItsSettings) {
             "train.steps 100, train.batch 1, train.seed 42, "
             "train.learning-rate 0.0001, train.schedule cosine, train.warmup 0, "
             "train.optimizer sgd, train.momentum 0, train.clip none, train.caption-dropout 0, "
-            "train.image-dropout 0.25, train.posterior mode, train.reproducible yes, lora.rank 64, "
-            "lora.alpha 1.5, lora.rank-pattern transformer_blocks.0.ff.net.2=128+ff.net.2=8, "
+            "train.image-dropout 0.25, train.flow-shift 2.5, train.posterior mode, "
+            "train.reproducible yes, lora.rank 64, lora.alpha 1.5, lora.rank-pattern transformer_blocks.0.ff.net.2=128+ff.net.2=8, "
             "lora.alpha-pattern net.2=0.5, lora.targets ff.net.2, tf32 no, reproducible yes, "
             "attention auto");
   train.method = &train_method_named("full");  // settings of LoRAs do not matter

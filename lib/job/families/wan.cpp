@@ -109,6 +109,20 @@ std::unique_ptr<const Denoiser> Wan::denoiser(const Checkpoint& weights, DType d
   return std::make_unique<WanTransformer>(weights, config, dtype, placement);
 }
 
+std::unique_ptr<Trainable> Wan::trainable(const Checkpoint& weights, DType dtype,
+                                          const WeightPlacement& placement,
+                                          const std::optional<LoraShape>& lora) const {
+  return in_training<WanTransformer>(weights, folder_.transformer, dtype, placement, lora);
+}
+
+// As trainers with diffusers' FlowMatchEulerDiscreteScheduler do: one of its noise levels, uniformly.
+TrainingNoise Wan::training_noise(const Job& job, const VideoSize&) const {
+  const FlowSettings& settings = folder_.scheduler.settings;
+  return {.process = TrainingNoise::Process::flow_to_noise,
+          .timesteps = settings.num_train_timesteps,
+          .shift_ratio = static_cast<float>(job.train->flow_shift.value_or(settings.shift))};
+}
+
 std::unique_ptr<const Encoder> Wan::encoder(const Checkpoint& weights, DType dtype) const {
   return std::make_unique<WanEncoder>(weights, folder_.vae, dtype);
 }

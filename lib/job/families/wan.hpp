@@ -24,6 +24,10 @@ class Wan final : public Family {
                                            std::int64_t layers) const override;
   std::unique_ptr<const Decoder> decoder(const Checkpoint& weights, DType dtype) const override;
   std::unique_ptr<const Encoder> encoder(const Checkpoint& weights, DType dtype) const override;
+  std::unique_ptr<Trainable> trainable(const Checkpoint& weights, DType dtype,
+                                       const WeightPlacement& placement,
+                                       const std::optional<LoraShape>& lora) const override;
+  TrainingNoise training_noise(const Job& job, const VideoSize& size) const override;
   std::int64_t made_frames(std::int64_t frames) const override;
 
  private:

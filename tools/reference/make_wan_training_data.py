@@ -1,0 +1,274 @@
+#!/usr/bin/env python3
+"""Makes tests/data/wan/training: gradients of all parameters and of a LoRA of Wan's transformer, and ten steps of
+training of each, by diffusers' WanTransformer3DModel and PEFT.
+
+The models are the tiny ones in tests/data/wan (make_wan_data.py), computed in float64 from the stored values, but for
+the sinusoid of a timestep, which is float32. Noise levels are those of diffusers' FlowMatchEulerDiscreteScheduler, drawn
+as by train_dreambooth_lora_*.py with the weighting scheme "none"; the loss is the mean of (out - (noise - x))^2.
+tests/data/wan/README.md describes the files. To run it again:
+    pip install "torch==2.15.*" "diffusers==0.36.*" "transformers<5" "peft==0.21.*" accelerate safetensors
+    python tools/reference/make_wan_training_data.py                  # into tests/data/wan/training
+"""
+import argparse
+import contextlib
+import json
+from pathlib import Path
+
+import peft
+import torch
+from diffusers import FlowMatchEulerDiscreteScheduler, WanPipeline, WanTransformer3DModel
+from diffusers.optimization import get_scheduler
+from safetensors.torch import save_file
+
+KEPT_ELEMENTS = 128  # of each gradient, at equal distances
+RANK, ALPHA = 4, 6
+LORA = dict(r=RANK, lora_alpha=ALPHA, rank_pattern={"ffn.net.2": 7},
+            target_modules=["to_q", "to_k", "to_v", "to_out.0", "ffn.net.0.proj", "ffn.net.2"])
+# latents: frames, rows, columns; text: rows of embeddings. lora: of a LoRA instead of all parameters.
+GRADIENTS = {
+    "all": dict(kind="float32", latents=(5, 6, 10), timestep=437.5, text=11),
+    "all.odd": dict(kind="bfloat16", latents=(3, 9, 8), timestep=1000.0, text=1),
+    "lora": dict(kind="float32", latents=(3, 6, 14), timestep=12.25, text=20, lora=True),
+    "lora.odd": dict(kind="bfloat16", latents=(1, 9, 12), timestep=921.5, text=3, lora=True),
+}
+# flow_shift: in place of that of the folder's scheduler.
+STEPS = {
+    "all": dict(kind="float32", latents=(3, 6, 10), clip=0.7),
+    "lora": dict(kind="float32", latents=(5, 6, 10), clip=0.1, lora=True, flow_shift=5.0),
+}
+TEXTS, EMPTY_TEXT = [11, 4, 20], 1  # rows of embeddings
+SETTINGS = dict(steps=10, batch=2, seed=7, learning_rate=1e-3, schedule="cosine", warmup=3, beta1=0.9, beta2=0.95,
+                weight_decay=1e-4, epsilon=1e-8, caption_dropout=0.3)
+single = torch.Tensor.float
+
+
+@contextlib.contextmanager
+def float_is(conversion):
+    """WanTransformer3DModel computes norms and modulation of x.float(), which is to be float64."""
+    before, torch.Tensor.float = torch.Tensor.float, conversion
+    try:
+        yield
+    finally:
+        torch.Tensor.float = before
+
+
+def write_json(path, value):
+    path.write_text(json.dumps(value, indent=1) + "\n")
+
+
+def kept(tensor):
+    flat = tensor.detach().flatten()
+    return flat[::-(-flat.numel() // KEPT_ELEMENTS)].clone()
+
+
+def opened(data, kind, dtype):
+    model = WanTransformer3DModel.from_pretrained(data / kind / "transformer", torch_dtype=torch.float32).to(dtype)
+    sinusoid = model.condition_embedder.timesteps_proj.forward
+
+    def float32_sinusoid(timesteps):
+        with float_is(single):
+            return sinusoid(timesteps)
+    model.condition_embedder.timesteps_proj.forward = float32_sinusoid
+    return model
+
+
+def trained(model):
+    """What is trained, by the names that files have."""
+    return {name.replace(".default", ""): p for name, p in model.named_parameters() if p.requires_grad}
+
+
+def with_lora(model, values):
+    """Adds a LoRA with these values."""
+    model.requires_grad_(False)
+    model.add_adapter(peft.LoraConfig(**LORA))
+    with torch.no_grad():
+        for name, p in sorted(trained(model).items()):
+            p.copy_(values[name])
+    return model.to(next(model.parameters()).dtype)
+
+
+def drawn_lora(model, generator):
+    """Values of A and of B, which PEFT would make zero."""
+    model.requires_grad_(False)
+    model.add_adapter(peft.LoraConfig(**LORA))
+    return {name: 0.2 * torch.randn(p.shape, generator=generator) for name, p in sorted(trained(model).items())}
+
+
+def model_of(data, case, loras, dtype=torch.float64):
+    model = opened(data, case["kind"], dtype)
+    return with_lora(model, loras[case["kind"]]) if case.get("lora") else model
+
+
+def padded(text, dtype):
+    """[512, channel], with zeros behind the text"""
+    rows = torch.zeros(1, 512, text.shape[1], dtype=dtype)
+    rows[0, :len(text)] = text
+    return rows
+
+
+def call(model, latents, timestep, text):
+    """latents: [frame, channel, row, column] → likewise"""
+    dtype = next(model.parameters()).dtype
+    with float_is(torch.Tensor.double if dtype == torch.float64 else single):
+        out = model(latents.transpose(0, 1)[None].to(dtype), timestep, padded(text, dtype), return_dict=False)[0]
+    return out[0].transpose(0, 1)
+
+
+def loss_of(out, target):
+    return (out.double() - target.double()).pow(2).mean()
+
+
+def largest(tensor):
+    return tensor.abs().max().item()
+
+
+def norm_of(parameters):
+    return torch.stack([p.grad.double().pow(2).sum() for p in parameters.values()]).sum().sqrt().item()
+
+
+def gradients(data, loras, case, seed):
+    """Tensors and figures of a case."""
+    model = model_of(data, case, loras)
+    channels, text_channels = model.config.in_channels, model.config.text_dim
+    generator = torch.Generator().manual_seed(seed)
+    frames, rows, columns = case["latents"]
+    clean, noise = (torch.randn(frames, channels, rows, columns, generator=generator) for _ in range(2))
+    text = torch.randn(case["text"], text_channels, generator=generator)
+    sigma = case["timestep"] / 1000
+    tensors = {"latents": (1 - sigma) * clean + sigma * noise, "target": noise - clean, "text": text}
+    found = {}
+    for dtype in (torch.float64, torch.float32):
+        model = model_of(data, case, loras, dtype)
+        timestep = torch.tensor([case["timestep"]], dtype=torch.float32)
+        loss = loss_of(call(model, tensors["latents"], timestep, text), tensors["target"])
+        loss.backward()
+        found[dtype] = loss.item(), {name: p.grad for name, p in trained(model).items()}
+    loss, exact = found[torch.float64]
+    assert all(largest(gradient) > 0 for gradient in exact.values())
+    errors = {name: largest(found[torch.float32][1][name] - gradient) / largest(gradient)
+              for name, gradient in exact.items()}
+    sizes = {name: largest(gradient) for name, gradient in exact.items()}
+    print(f"{case}: loss {loss:.9f}, {len(sizes)} tensors, largest gradients {min(sizes.values()):.1e} to "
+          f"{max(sizes.values()):.1e}, relative errors of float32 up to {max(errors.values()):.1e} "
+          f"({max(errors, key=errors.get)})")
+    facts = {"kind": case["kind"], "timestep": case["timestep"], "loss": loss}
+    if case.get("lora"):
+        facts["lora"] = f"{case['kind']}_lora.safetensors"
+        return tensors | {f"gradient.{name}": gradient for name, gradient in exact.items()}, facts
+    return (tensors | {f"gradient.{name}": kept(gradient) for name, gradient in exact.items()},
+            facts | {"largest": sizes})
+
+
+def drawn_sample(scheduler, mean, std, number):
+    """Sample `number` of the run: which of the data, latents, noise, timestep, noise level, whether the caption is
+    dropped."""
+    epoch, place = divmod(number, len(TEXTS))
+    order = torch.randperm(len(TEXTS), generator=torch.Generator().manual_seed(SETTINGS["seed"] + epoch))
+    which = int(order[place])
+    generator = torch.Generator().manual_seed(SETTINGS["seed"] + number)
+    index = torch.randint(0, scheduler.config.num_train_timesteps, (1,), generator=generator)
+    dropped = bool(torch.rand(1, generator=generator) < SETTINGS["caption_dropout"])
+    posterior = torch.randn(mean[which].shape, generator=generator)
+    noise = torch.randn(mean[which].shape, generator=generator)
+    return (which, mean[which] + std[which] * posterior, noise, scheduler.timesteps[index], scheduler.sigmas[index],
+            dropped)
+
+
+def train(data, loras, case, seed):
+    """Tensors and figures of ten steps."""
+    model = model_of(data, case, loras)
+    folder_shift = json.loads((data / case["kind"] / "scheduler/scheduler_config.json").read_text())["flow_shift"]
+    scheduler = FlowMatchEulerDiscreteScheduler(shift=case.get("flow_shift", folder_shift))
+    generator = torch.Generator().manual_seed(seed)
+    frames, rows, columns = case["latents"]
+    shape = (len(TEXTS), frames, model.config.in_channels, rows, columns)
+    mean = torch.randn(shape, generator=generator)
+    std = torch.exp(-4.0 + 0.8 * torch.randn(shape, generator=generator))
+    texts = [torch.randn(count, model.config.text_dim, generator=generator) for count in [*TEXTS, EMPTY_TEXT]]
+
+    def loss_at(clean, noise, timestep, sigma, text):
+        x = (1 - sigma) * clean + sigma * noise
+        return loss_of(call(model, x, timestep, text), noise - clean)
+
+    def validation():
+        losses = []
+        for quarter in range(4):
+            timestep, of_clips = torch.tensor([125.0 + 250 * quarter]), []
+            for clip in range(len(TEXTS)):
+                own = torch.Generator().manual_seed(SETTINGS["seed"] + 2**31 + 4 * clip + quarter)
+                noise = torch.randn(mean[clip].shape, generator=own)
+                with torch.no_grad():
+                    of_clips.append(loss_at(mean[clip], noise, timestep, timestep / 1000, texts[clip]).item())
+            losses.append(sum(of_clips) / len(of_clips))
+        return losses
+
+    parameters = trained(model)
+    start = {name: p.detach().clone() for name, p in parameters.items()}
+    optimizer = torch.optim.AdamW(
+        parameters.values(), lr=SETTINGS["learning_rate"], betas=(SETTINGS["beta1"], SETTINGS["beta2"]),
+        eps=SETTINGS["epsilon"], weight_decay=SETTINGS["weight_decay"], foreach=False)
+    rates = get_scheduler(SETTINGS["schedule"], optimizer, num_warmup_steps=SETTINGS["warmup"],
+                          num_training_steps=SETTINGS["steps"])
+    done, validated = [], [validation()]
+    for step in range(SETTINGS["steps"]):
+        samples = [drawn_sample(scheduler, mean, std, step * SETTINGS["batch"] + place)
+                   for place in range(SETTINGS["batch"])]
+        losses = torch.stack([loss_at(clean, noise, timestep, sigma, texts[len(TEXTS) if dropped else which])
+                              for which, clean, noise, timestep, sigma, dropped in samples])
+        losses.mean().backward()
+        norm = norm_of(parameters)
+        torch.nn.utils.clip_grad_norm_(parameters.values(), case["clip"])
+        done.append({
+            "samples": [s[0] for s in samples], "timesteps": [s[3].item() for s in samples],
+            "dropped": [s[5] for s in samples], "loss": losses.mean().item(), "sample_losses": losses.tolist(),
+            "gradient_norm": norm, "learning_rate": rates.get_last_lr()[0]})
+        print(f"{case}: loss {done[-1]['loss']:.9f}, gradient norm {norm:.4f}, timesteps {done[-1]['timesteps']}, "
+              f"dropped {done[-1]['dropped']}")
+        optimizer.step()
+        rates.step()
+        optimizer.zero_grad()
+    norms = [row["gradient_norm"] for row in done]
+    assert min(norms) < case["clip"] < max(norms), norms
+    validated.append(validation())
+    tensors = {"latent_mean": mean, "latent_std": std}
+    tensors |= {f"text.{index}": text for index, text in enumerate(texts)}
+    facts = {"kind": case["kind"], "clip": case["clip"], **SETTINGS, "steps_done": done, "validation": validated}
+    if "flow_shift" in case:
+        facts["flow_shift"] = case["flow_shift"]
+    if case.get("lora"):
+        facts["lora"] = f"{case['kind']}_lora.safetensors"
+        return tensors | {f"final.{name}": p.detach() for name, p in parameters.items()}, facts
+    tensors |= {f"change.{name}": kept(p.detach() - start[name]) for name, p in parameters.items()}
+    facts["largest_change"] = max(largest(p.detach() - start[name]) for name, p in parameters.items())
+    return tensors, facts
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, default=Path(__file__).parents[2] / "tests" / "data" / "wan")
+    data = parser.parse_args().out
+    torch.set_num_threads(1)
+    torch.use_deterministic_algorithms(True)
+    out = data / "training"
+    out.mkdir(exist_ok=True)
+    loras = {}
+    for seed, kind in enumerate(("float32", "bfloat16"), start=800):
+        loras[kind] = drawn_lora(opened(data, kind, torch.float32), torch.Generator().manual_seed(seed))
+        settings = peft.LoraConfig(**LORA).to_dict() | {"target_modules": sorted(LORA["target_modules"])}
+        WanPipeline.save_lora_weights(out, transformer_lora_layers=loras[kind],
+                                      weight_name=f"{kind}_lora.safetensors",
+                                      transformer_lora_adapter_metadata=settings)
+    tensors, facts = {}, {"gradients": {}, "steps": {}}
+    for part, compute, cases, first in (("gradients", gradients, GRADIENTS, 810), ("steps", train, STEPS, 820)):
+        for seed, (name, case) in enumerate(cases.items(), start=first):
+            results, facts[part][name] = compute(data, loras, case, seed)
+            tensors |= {f"{part}.{name}.{key}": value.float() for key, value in results.items()}
+    assert all(torch.isfinite(tensor).all() for tensor in tensors.values())
+    save_file({name: tensor.contiguous().clone() for name, tensor in tensors.items()}, out / "reference.safetensors")
+    for file in out.glob("*.safetensors"):
+        file.chmod(0o644)
+    write_json(out / "reference.json", facts)
+
+
+if __name__ == "__main__":
+    main()
