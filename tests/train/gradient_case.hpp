@@ -13,13 +13,6 @@ namespace reelmesh::test {
 struct GradientCase : TrainingReference {
   explicit GradientCase(const std::string& name, const std::string& part = "gradients")
       : TrainingReference(part, name) {}
-
-  /// A, or B transposed, of a layer.
-  Tensor values(const std::string& module, bool down) const {
-    const LoraModule& found = lora->modules().at(module);
-    const Tensor stored = lora->file().load(down ? found.down : found.up, DType::float32);
-    return down ? stored : train::transposed(stored);
-  }
 };
 
 /// A case by its name, with "all." in front if all parameters are trained.
@@ -55,7 +48,7 @@ inline CaseGradient gradient_of(const GradientCase& c, const GradientRun& run) {
   Trainable& model = *made;
   EXPECT_EQ(model.targets().size(), c.lora ? c.lora->modules().size() : 0U);
   set_values(model, [&](std::size_t i) {
-    return c.lora ? c.values(model.targets()[i / 2].module, i % 2 == 0) : model.initial(i);
+    return c.lora ? stored_value(*c.lora, model.targets()[i / 2].module, i % 2 == 0) : model.initial(i);
   });
 
   const Tensor latents = c.get("latents"), target = c.get("target");
@@ -110,14 +103,7 @@ inline void expect_reference(const CaseGradient& found, const GradientCase& c, d
     }
     return;
   }
-  ASSERT_EQ(found.modules.size(), c.lora->modules().size());
-  for (std::size_t t = 0; t < found.modules.size(); ++t) {
-    const std::string name = "gradient." + found.modules[t];
-    const Tensor down = c.get(name + ".lora_A.weight"), up = c.get(name + ".lora_B.weight");
-    EXPECT_LT(relative_error(found.gradients[2 * t], down), tolerance) << found.modules[t];
-    EXPECT_LT(relative_error(found.gradients[2 * t + 1], train::transposed(up)), tolerance)
-        << found.modules[t];
-  }
+  expect_lora_gradients(found, c, *c.lora, tolerance);
 }
 
 }  // namespace reelmesh::test

@@ -1,5 +1,5 @@
 #pragma once
-// What PyTorch's trainings gave: tests/data/cogvideox/training and tests/data/opensora/training
+// What PyTorch's trainings gave: tests/data/cogvideox/training and those of opensora and wan
 // (see their README.md).
 #include <gtest/gtest.h>
 
@@ -7,6 +7,7 @@
 #include <tuple>
 
 #include "models/reference.hpp"
+#include "train/computed_gradient.hpp"
 #include "train/parameters.hpp"
 #include "weights/lora.hpp"
 #include "weights/lora_patterns.hpp"
@@ -36,6 +37,17 @@ struct StoredRun {
   nlohmann::json facts;
 };
 
+/// The ends of the modules that a LoRA changes.
+inline std::vector<std::string> targets_of(const Lora& lora) {
+  std::vector<std::string> found;
+  for (const char* end : {"to_q", "to_k", "to_v", "to_out.0", "ff.net.0.proj", "ff.net.2",
+                          "ffn.net.0.proj", "ffn.net.2"}) {
+    const auto is_named = [&](const auto& module) { return names_module(end, module.first); };
+    if (std::ranges::any_of(lora.modules(), is_named)) found.emplace_back(end);
+  }
+  return found;
+}
+
 /// Parts "gradients", "ten_steps"; "all_gradients", "all_steps" of all parameters.
 struct TrainingReference : StoredRun {
   TrainingReference(const std::string& part, const std::string& name)
@@ -44,19 +56,18 @@ struct TrainingReference : StoredRun {
   }
 
   bool all_weights() const { return !lora; }
-  /// The ends of the modules that the LoRA changes.
-  std::vector<std::string> targets() const {
-    std::vector<std::string> found;
-    for (const char* end : {"to_q", "to_k", "to_v", "to_out.0", "ff.net.0.proj", "ff.net.2"}) {
-      const auto is_named = [&](const auto& module) { return names_module(end, module.first); };
-      if (std::ranges::any_of(lora->modules(), is_named)) found.emplace_back(end);
-    }
-    return found;
-  }
+  std::vector<std::string> targets() const { return targets_of(*lora); }
 
   Reference reference;
   std::optional<Lora> lora;  ///< unless all parameters are trained
 };
+
+/// A, or B transposed, of a layer.
+inline Tensor stored_value(const Lora& lora, const std::string& module, bool down) {
+  const LoraModule& found = lora.modules().at(module);
+  const Tensor stored = lora.file().load(down ? found.down : found.up, DType::float32);
+  return down ? stored : train::transposed(stored);
+}
 
 // Of most modules of the LoRAs.
 constexpr std::int64_t lora_rank = 4;
@@ -70,6 +81,19 @@ inline std::pair<LoraPatterns<std::int64_t>, LoraPatterns<double>> patterns_of(c
     if (alpha != lora_alpha) patterns.second.push_back({name, alpha});
   }
   return patterns;
+}
+
+/// Gradients of a LoRA are those of a run.
+inline void expect_lora_gradients(const CaseGradient& found, const StoredRun& run, const Lora& lora,
+                                  double tolerance) {
+  ASSERT_EQ(found.modules.size(), lora.modules().size());
+  for (std::size_t t = 0; t < found.modules.size(); ++t) {
+    const std::string name = "gradient." + found.modules[t];
+    const Tensor down = run.get(name + ".lora_A.weight"), up = run.get(name + ".lora_B.weight");
+    EXPECT_LT(relative_error(found.gradients[2 * t], down), tolerance) << found.modules[t];
+    EXPECT_LT(relative_error(found.gradients[2 * t + 1], train::transposed(up)), tolerance)
+        << found.modules[t];
+  }
 }
 
 /// Between a tensor and the elements of it, at most `count`, that are kept at equal distances.

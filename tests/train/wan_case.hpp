@@ -1,0 +1,88 @@
+#pragma once
+// Gradients of all parameters, and of a LoRA, of Wan's transformer by diffusers
+// (tests/data/wan/training), and by a group of ranks.
+#include "models/wan/reference.hpp"
+#include "models/wan/transformer.hpp"
+#include "train/computed_gradient.hpp"
+#include "train/reference.hpp"
+
+namespace reelmesh::test {
+
+/// "all", "lora.odd", …
+struct WanGradientCase : StoredRun {
+  explicit WanGradientCase(const std::string& name)
+      : StoredRun(data_folder() / "wan" / "training", "gradients", name), reference(kind()) {
+    if (facts.contains("lora")) lora = Lora::open(folder / facts.at("lora").get<std::string>());
+  }
+
+  WanReference reference;
+  std::optional<Lora> lora;  ///< unless all parameters are trained
+};
+
+struct WanRun {
+  comm::Group group;
+  Device device;
+  DType dtype = DType::float32;
+  std::vector<int> parts;  ///< into which frames, rows and columns of tokens are cut
+  int ring = 1;
+  Residence residence = Residence::replicated;
+};
+
+/// Collective over run.group.
+inline CaseGradient gradient_of(const WanGradientCase& c, const WanRun& run) {
+  const comm::Group& group = run.group;
+  const WanConfig& config = c.reference.transformer;
+  std::optional<LoraShape> shape;
+  if (c.lora) {
+    shape = {.targets = targets_of(*c.lora), .rank = lora_rank, .alpha = lora_alpha};
+    std::tie(shape->ranks, shape->alphas) = patterns_of(*c.lora);
+  }
+  const auto made =
+      in_training<WanTransformer>(c.reference.weights("transformer").on(run.device), config,
+                                  run.dtype, {.residence = run.residence, .group = group}, shape);
+  Trainable& model = *made;
+  model.set_together([&](std::size_t first, std::size_t count) {
+    std::vector<Tensor> values;
+    for (std::size_t i = first; i < first + count; ++i) {
+      values.push_back(c.lora ? stored_value(*c.lora, model.targets()[i / 2].module, i % 2 == 0)
+                              : model.initial(i));
+    }
+    return values;
+  });
+
+  const Tensor latents = c.get("latents"), text = c.get("text");
+  const Shape& extents = latents.shape();
+  DenoiseTask task{.group = group, .latents = {extents[0], extents[2], extents[3]}};
+  task.layout.mesh = {1, run.ring, group.size() / run.ring};
+  task.layout.tokens = Layout::grid(
+      {extents[0], extents[2] / config.patch.rows, extents[3] / config.patch.columns}, run.parts);
+  task.layout.text = Layout::replicated({text.shape(0)}, group.size());
+  task.layout.latents = latents_of_tokens(
+      task.layout.tokens, {1, config.patch.rows, config.patch.columns}, task.latents);
+  const auto prepared = model.prepare(task);
+  const Layout boxes = task.layout.latents.with_axis(1, extents[1]);
+  const TrainingSample sample{
+      .timestep = c.facts.at("timestep").get<double>(),
+      .latents = own_part(latents, boxes, group),
+      .target = own_part(c.get("target"), boxes, group),
+      .text = text.reshape({text.shape(0), 1, text.shape(1)}).to(run.dtype)};
+  return computed_gradient(model, *prepared, sample, group, latents.numel(),
+                           run.residence != Residence::sharded);
+}
+
+/// Loss and gradients are those of diffusers: within 1e-5 of the largest element of each tensor.
+inline void expect_reference(const CaseGradient& found, const WanGradientCase& c) {
+  constexpr double tolerance = 1e-5;
+  EXPECT_NEAR(found.loss / c.facts.at("loss").get<double>(), 1, 1e-6);
+  if (c.lora) return expect_lora_gradients(found, c, *c.lora, tolerance);
+  ASSERT_EQ(found.names.size(), c.facts.at("largest").size());
+  for (std::size_t i = 0; i < found.names.size(); ++i) {
+    const std::string& parameter = found.names[i];
+    const double largest = c.facts.at("largest").at(parameter).get<double>();
+    EXPECT_LT(largest_difference_of_kept(found.gradients[i], c.get("gradient." + parameter), 128),
+              tolerance * largest)
+        << parameter;
+  }
+}
+
+}  // namespace reelmesh::test
