@@ -164,5 +164,41 @@ TEST(Gradients, OfNormsOfHeads) {
   }
 }
 
+TEST(Gradients, OfNormsOfAllHeadsTogether) {
+  const std::int64_t head = 4;
+  const Tensor cosines = random({5, head}, 7), sines = random({5, head}, 8);
+  for (const std::int64_t parts : {1, 2}) {
+    for (const bool rotates : {true, false}) {
+      expect_gradients({{random({5, 1, parts, 3, head}, 1), random({3 * head}, 2)},
+                        1,
+                        [&](Inputs in) {
+                          ops::norm_together_and_rotate(in[0], in[1], 1e-3F,
+                                                        rotates ? cosines : Tensor(),
+                                                        rotates ? sines : Tensor());
+                          return in[0];
+                        }});
+    }
+  }
+}
+
+// Both ways: in between there is a value of fewer digits, whose gradient is float32.
+TEST(Gradients, OfConversions) {
+  Tape tape([](std::size_t, const Tensor&) {});
+  Tensor x = random({1, 7}, 1), found;
+  tape.record(x, [&](Tensor d) { found = std::move(d); });
+  Tensor out;
+  {
+    const Tape::Scope scope(&tape);
+    const Tensor narrow = ops::converted(x, DType::bfloat16);
+    EXPECT_EQ(narrow.dtype(), DType::bfloat16);
+    out = ops::converted(narrow, DType::float32);
+    EXPECT_TRUE(test::same_bits(out, x.to(DType::bfloat16).to(DType::float32)));
+    EXPECT_EQ(ops::converted(x, DType::float32).raw(), x.raw());
+  }
+  const Tensor d = random({1, 7}, 2);
+  tape.backward(out, d.clone());
+  EXPECT_TRUE(test::same_bits(found, d));
+}
+
 }  // namespace
 }  // namespace reelmesh

@@ -140,16 +140,17 @@ struct Heads {
   std::int64_t parts = 1, heads = 3, channels = 8;
   bool centred = true, rotates = true;
   std::int64_t unrotated = 0;
+  std::int64_t repeats = 1;  ///< how often a head uses the tables, of so much fewer channels
 };
 
 void check_heads(DType dtype, const Heads& c) {
-  const std::int64_t n = c.channels, rotated = tokens - c.unrotated;
+  const std::int64_t n = c.channels, angles = n / c.repeats, rotated = tokens - c.unrotated;
   const Tensor x = random_tensor({tokens, batch, c.parts, c.heads, n}, 1, dtype);
   const Tensor d = random_tensor({tokens, batch, 1, c.heads, n}, 2, dtype);
   const HeadNorm norm{random_tensor({n}, 3), c.centred ? random_tensor({n}, 4) : Tensor{}, 1e-6F};
   // Not of one angle, so that a gradient with cosines or sines of the wrong channel differs.
-  const Tensor cosines = c.rotates ? random_tensor({rotated, n}, 5) : Tensor{};
-  const Tensor sines = c.rotates ? random_tensor({rotated, n}, 6) : Tensor{};
+  const Tensor cosines = c.rotates ? random_tensor({rotated, angles}, 5) : Tensor{};
+  const Tensor sines = c.rotates ? random_tensor({rotated, angles}, 6) : Tensor{};
   Tensor found = d.clone();
   normalise_and_rotate_backward(x, norm, cosines, sines, c.unrotated, found);
   Tensor expected = Tensor::empty(d.shape(), DType::float32);
@@ -159,12 +160,13 @@ void check_heads(DType dtype, const Heads& c) {
     const auto of_row = [&](const Row& value) {
       Row y = normalised(value, weight, c.centred, 1e-6F);
       if (!c.rotates || token < c.unrotated) return y;
-      const Row cos = row_of(cosines, token - c.unrotated, n),
-                sin = row_of(sines, token - c.unrotated, n);
+      const Row cos = row_of(cosines, token - c.unrotated, angles),
+                sin = row_of(sines, token - c.unrotated, angles);
       for (std::size_t i = 0; i < y.size(); i += 2) {
         const double even = y[i], odd = y[i + 1];
-        y[i] = even * cos[i] - odd * sin[i];
-        y[i + 1] = odd * cos[i + 1] + even * sin[i + 1];
+        const std::size_t at = i % cos.size();
+        y[i] = even * cos[at] - odd * sin[at];
+        y[i + 1] = odd * cos[at + 1] + even * sin[at + 1];
       }
       return y;
     };
@@ -174,7 +176,7 @@ void check_heads(DType dtype, const Heads& c) {
   EXPECT_LT(relative_error(found, expected), tolerance(dtype))
       << name_of(dtype) << ", " << c.parts << " parts of " << c.heads << " heads of " << n
       << " channels, centred " << c.centred << ", rotates " << c.rotates << " after "
-      << c.unrotated;
+      << c.unrotated << ", tables repeated " << c.repeats;
 }
 
 TEST(NormaliseAndRotateBackward, IsTheDerivative) {
@@ -190,6 +192,7 @@ TEST(NormaliseAndRotateBackward, IsTheDerivative) {
       }
       check_heads(dtype, {.parts = 3, .heads = 2, .centred = centred, .unrotated = 1});
       check_heads(dtype, {.heads = 1, .channels = 16, .centred = centred});
+      check_heads(dtype, {.parts = 2, .heads = 1, .channels = 60, .centred = centred, .repeats = 3});
     }
   }
 }
@@ -202,6 +205,8 @@ TEST(NormaliseAndRotateBackward, RefusesOtherShapes) {
   Tensor of_one = random_tensor({4, 1, 1, 3, 8}, 5);
   const Tensor table = random_tensor({4, 8}, 6);
   EXPECT_THROW(normalise_and_rotate_backward(x, norm, table, table, 1, of_one), Error);
+  const Tensor uneven = random_tensor({4, 6}, 6);
+  EXPECT_THROW(normalise_and_rotate_backward(x, norm, uneven, uneven, 0, of_one), Error);
   const Tensor odd = random_tensor({4, 1, 1, 3, 7}, 7), of_odd = random_tensor({4, 7}, 8);
   const Tensor weight = random_tensor({7}, 9);
   Tensor d_odd = random_tensor(odd.shape(), 10);

@@ -351,6 +351,22 @@ inline Results normalise_and_rotate_backward_heads(Part& part) {
   return {{d, 3}, {of_norm, 3}};
 }
 
+// Of norm_together_and_rotate(): tables have the channels of one of three heads.
+inline Results norm_together_backward(Part& part) {
+  Results results;
+  for (const std::int64_t n : {10, 64, 72}) {
+    const Tensor x = part.cut({part.all, 2, 2, 1, 3 * n});
+    Tensor d = part.cut({part.all, 2, 1, 1, 3 * n}), of_norm = part.zeros(d.shape());
+    const Tensor cosines = part.cut({part.all, n}, 0, DType::float32),
+                 sines = part.cut({part.all, n}, 0, DType::float32);
+    ops::normalise_and_rotate_backward(x, {part.whole({3 * n}, DType::float32), {}, 1e-6F}, cosines,
+                                       sines, 0, d, &of_norm);
+    results.push_back({d});
+    results.push_back({of_norm});
+  }
+  return results;
+}
+
 // Group norms: sums of parts are added; statistics are those of the whole image.
 
 inline Results group_sums(Part& part, const Shape& image, std::size_t axis, std::int64_t cell) {

@@ -89,6 +89,7 @@ inline std::vector<OpCut> op_table(bool real_sizes) {
       {"norm_together_and_rotate", "items", 5, norm_together_and_rotate_items},
       {"normalise_and_rotate_backward", "tokens", 129, normalise_and_rotate_backward},
       {"normalise_and_rotate_backward", "heads", 5, normalise_and_rotate_backward_heads},
+      {"normalise_and_rotate_backward", "tokens of all heads as one", 129, norm_together_backward},
       {"group_sums", "rows of cells", 35,
        [](Part& part) {
          return group_sums(part, {3, 2 * part.all, 12, 32}, 1, 2);

@@ -4,6 +4,7 @@
 
 #include "models/dry_run.hpp"
 #include "models/opensora/reference.hpp"
+#include "models/wan/reference.hpp"
 #include "ops/onednn.hpp"
 #include "plan/denoise.hpp"
 #include "support/constant_machine.hpp"
@@ -44,8 +45,18 @@ struct CountedCase {
   }
 };
 
-// A checkpoint, with "all." in front if all parameters of CogVideoX are trained.
+// A checkpoint, with "all." in front if all parameters of CogVideoX or Wan are trained.
 CountedCase counted_case_of(const std::string& name) {
+  if (name.ends_with("wan")) {
+    const test::WanReference reference("float32");
+    const WanConfig& config = reference.transformer;
+    const Shape latents{5, 6, 10};
+    T5Config text;
+    text.d_model = config.text_channels;
+    return {&test::family_of<Wan>(test::wan_folder(config, reference.vae, text)), reference.folder,
+            test::dry_clip(latents, config.in_channels, WanVaeConfig::decoded_frames(latents[0]), 1,
+                           1, WanConfig::text_tokens)};
+  }
   const std::string open_sora = "opensora.";
   if (name.starts_with(open_sora)) {
     const test::OpenSoraReference reference(name.substr(open_sora.size()));
@@ -74,6 +85,10 @@ TrainSettings settings_of(const std::string& name, std::int64_t batch) {
   settings.lora.rank = 4;
   settings.lora.targets = {"to_q", "to_v", "to_out.0", "ff.net.0.proj"};
   settings.lora.rank_pattern = {{"to_v", 9}, {"transformer_blocks.0.ff.net.0.proj", 2}};
+  if (name == "wan") {
+    settings.lora.targets.back() = "ffn.net.0.proj";
+    settings.lora.rank_pattern.back() = {"blocks.0.ffn.net.0.proj", 2};
+  }
   settings.batch = batch;
   return settings;
 }
@@ -111,6 +126,7 @@ INSTANTIATE_TEST_SUITE_P(CogVideoX, TrainingDryRuns,
                                            "all.v1_5", "all.i2v_1_5"));
 INSTANTIATE_TEST_SUITE_P(OpenSora, TrainingDryRuns,
                          ::testing::Values("opensora.v1_0", "opensora.v1_2"));
+INSTANTIATE_TEST_SUITE_P(Wan, TrainingDryRuns, ::testing::Values("wan", "all.wan"));
 
 // Steps of three clips on one and on two replicas.
 TEST_P(TrainingDryRuns, CountOperationsAndMessages) {

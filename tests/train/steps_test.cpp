@@ -5,6 +5,7 @@
 
 #include "comm/together.hpp"
 #include "models/opensora/reference.hpp"
+#include "models/wan/reference.hpp"
 #include "support/groups.hpp"
 #include "support/long.hpp"
 #include "support/ranks.hpp"
@@ -90,6 +91,30 @@ StepsReference of_open_sora(const std::string& name) {
   return reference;
 }
 
+StepsReference of_wan(const std::string& name) {
+  StepsReference reference{.run = StoredRun(test::data_folder() / "wan" / "training", "steps", name),
+                           .kept = 128};
+  const test::WanReference model(reference.run.kind());
+  reference.model = model.folder;
+  const Shape latents = reference.get("latent_mean").shape();  // [sample, frame, channel, row, …]
+  reference.size = {latents[3] * WanVaeConfig::pixels_per_latent,
+                    latents[4] * WanVaeConfig::pixels_per_latent,
+                    WanVaeConfig::decoded_frames(latents[1])};
+  for (std::int64_t i = 0; i <= latents[0]; ++i) {  // the last one is the empty caption
+    reference.prompts.push_back(fmt::format("prompt {}", i));
+    const Tensor text = reference.get(fmt::format("text.{}", i));
+    Tensor& rows = reference.texts.emplace_back(
+        Tensor::zeros({WanConfig::text_tokens, text.shape(1)}, DType::float32));
+    rows.rows(0, text.shape(0)).copy_from(text);
+  }
+  if (reference.facts().contains("lora")) {
+    reference.lora_path = reference.run.folder / reference.facts().at("lora").get<std::string>();
+    reference.lora = Lora::open(reference.lora_path);
+    reference.lora_targets = test::targets_of(*reference.lora);
+  }
+  return reference;
+}
+
 // How the ranks train.
 struct Way {
   const char* name;
@@ -147,6 +172,7 @@ class Training {
     if (facts.contains("image_dropout")) {
       train.image_dropout = facts.at("image_dropout").get<double>();
     }
+    if (facts.contains("flow_shift")) train.flow_shift = facts.at("flow_shift").get<double>();
     if (reference.all_weights()) {
       train.method = &train_method_named("full");
     } else {
@@ -298,6 +324,7 @@ class TrainingSteps : public ::testing::TestWithParam<std::string> {
  protected:
   static StepsReference reference_of(const std::string& name) {
     if (name.starts_with("opensora.")) return of_open_sora(name.substr(9));
+    if (name.starts_with("wan.")) return of_wan(name.substr(4));
     return name.starts_with("all.") ? of_cogvideox("all_steps", name.substr(4))
                                     : of_cogvideox("ten_steps", name);
   }
@@ -308,6 +335,7 @@ INSTANTIATE_TEST_SUITE_P(CogVideoX, TrainingSteps,
                                            "all.i2v_1_5"));
 INSTANTIATE_TEST_SUITE_P(OpenSora, TrainingSteps,
                          ::testing::Values("opensora.v1_0", "opensora.v1_2"));
+INSTANTIATE_TEST_SUITE_P(Wan, TrainingSteps, ::testing::Values("wan.all", "wan.lora"));
 
 // On all layouts, which takes long.
 class TrainingLayouts : public TrainingSteps {};
@@ -316,6 +344,7 @@ INSTANTIATE_TEST_SUITE_P(CogVideoX, TrainingLayouts,
                                            "all.rotary", "all.v1_5", "all.i2v_1_5"));
 INSTANTIATE_TEST_SUITE_P(OpenSora, TrainingLayouts,
                          ::testing::Values("opensora.v1_0", "opensora.v1_2"));
+INSTANTIATE_TEST_SUITE_P(Wan, TrainingLayouts, ::testing::Values("wan.all", "wan.lora"));
 
 // What depends on no model, but on whether a LoRA is trained.
 class TrainingOptions : public TrainingSteps {};
@@ -470,7 +499,7 @@ TEST_P(TrainingLayouts, HaveTheSameBits) {
 
 class TrainingBuckets : public TrainingSteps {};
 INSTANTIATE_TEST_SUITE_P(Models, TrainingBuckets,
-                         ::testing::Values("rotary", "all.i2v_1_5", "opensora.v1_2"));
+                         ::testing::Values("rotary", "all.i2v_1_5", "opensora.v1_2", "wan.lora"));
 
 // Clips of two sizes: steps are of one size each, and have the same bits on all layouts. The first
 // step with a sample of the size of the reference has the loss that it has without buckets.

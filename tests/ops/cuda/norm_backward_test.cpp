@@ -75,6 +75,23 @@ TEST_P(NormBackward, NormaliseAndRotate) {
   }
 }
 
+TEST_P(NormBackward, NormTogetherAndRotate) {
+  for (const auto& [heads, n] : {std::pair{3, 10}, {2, 64}, {size(5, 40), 128}}) {
+    const std::int64_t all = heads * n;
+    for (const std::int64_t parts : {1, 2}) {
+      const Tensor x = random({tokens, batch, parts, 1, all}, 1), w = random_tensor({all}, 3);
+      Tensor d = random({tokens, batch, 1, 1, all}, 2), z = there(d);
+      const Tensor c = random_tensor({tokens, n}, 5), s = random_tensor({tokens, n}, 6);
+      Tensor before = Tensor::empty(d.shape(), d.dtype()), there_before = there(before);
+      ops::normalise_and_rotate_backward(there(x), {there(w), {}, 1e-6F}, there(c), there(s), 0, z,
+                                         &there_before);
+      ops::normalise_and_rotate_backward(x, {w, {}, 1e-6F}, c, s, 0, d, &before);
+      EXPECT_LT(relative_error(back(z), d), tolerance()) << heads << " heads of " << n;
+      EXPECT_LT(relative_error(back(there_before), before), tolerance());
+    }
+  }
+}
+
 TEST_P(NormBackward, Gated) {
   for (const std::int64_t n : widths()) {
     const Tensor d = random({tokens, batch, n}, 1);

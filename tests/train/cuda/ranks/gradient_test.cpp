@@ -4,6 +4,7 @@
 #include "support/long.hpp"
 #include "train/gradient_case.hpp"
 #include "train/opensora_case.hpp"
+#include "train/wan_case.hpp"
 
 namespace reelmesh::test {
 namespace {
@@ -77,6 +78,28 @@ TEST_P(GradientsOnGpu, OfOpenSoraEqualItsCodeOnEveryLayout) {
   run.group = world;
   run.residence = Residence::sharded;
   expect_same(narrow, gradient_of(flow, run), "rows, sharded weights");
+}
+
+TEST_P(GradientsOnGpu, OfWanEqualDiffusersOnEveryLayout) {
+  const int ranks = world.size();
+  for (const char* name : some({"all", "lora.odd"})) {
+    const WanGradientCase c(name);
+    WanRun run{.group = self, .device = device, .parts = {1, 1, 1}};
+    const CaseGradient first = gradient_of(c, run);
+    expect_reference(first, c);
+    run.dtype = DType::bfloat16;
+    const CaseGradient narrow = gradient_of(c, run);
+    EXPECT_NEAR(narrow.loss / c.facts.at("loss").get<double>(), 1, 2e-2);
+    if (ranks == 1) continue;
+    run.group = world;
+    run.parts = {1, ranks, 1};
+    run.residence = Residence::sharded;
+    expect_same(narrow, gradient_of(c, run), fmt::format("{} in bfloat16, rows", name));
+    run.dtype = DType::float32;
+    run.residence = Residence::replicated;
+    run.ring = ranks;
+    expect_same(first, gradient_of(c, run), fmt::format("{}, rows in a ring", name));
+  }
 }
 
 }  // namespace
