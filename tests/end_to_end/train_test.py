@@ -20,12 +20,13 @@ import numpy
 
 from interrupted import Interrupted
 from support import (BACKEND, DATA, ERROR, WARNING, PROGRAM, execute, flip_bit, job_status, main,
-                     only_long, read_clip, read_header, read_safetensors, result_files, run,
-                     state_of, trace_complete, write_header)
+                     only_long, read_clip, read_header, read_safetensors, relative, result_files,
+                     run, state_of, trace_complete, write_header)
 
 SOURCE = DATA.parents[2]
 MODEL = SOURCE / "inputs" / "demo_model"
 OPEN_SORA = DATA.parent / "opensora"
+WAN = DATA.parent / "wan" / "float32"
 # A transformer, and the other parts of the demo's model.
 IMAGE_MODEL = {"model__path": SOURCE / "inputs" / "demo_image_model"} | {
     f"model__{part}": MODEL / part for part in ("vae", "text_encoder", "tokenizer", "scheduler")}
@@ -387,6 +388,11 @@ class RefusalTest(Training):
                  {"model__path": OPEN_SORA / "v1_2", "train__method": "full", "data__frames": 9}),
                 (64, ("train.image-dropout: found 0.1, expected it only for a model that makes"),
                  {"train__image_dropout": 0.1}),
+                (64, ("train.flow-shift: found 3, expected none: ",), {"train__flow_shift": 3}),
+                (64, ("data.frames: found 16, expected a multiple of 4 and one more, for instance "
+                      "13 or 17",), {"model__path": WAN, "data__frames": 16}),
+                (64, ("lora.targets: no layer of the model ends with any of them", "ffn.net.2"),
+                 {"model__path": WAN, "data__frames": 17, "lora__targets": "qkv"}),
                 (64, ("train.sample-every: found 1, expected train.sample-prompts",),
                  IMAGE_MODEL | {"train__sample_every": 1}),
                 (64, ("--lora.targets: found 'to_x', expected one of to_q",),
@@ -1156,8 +1162,8 @@ class ImageTest(Training):
         self.assertFalse(numpy.array_equal(before, after))
 
 
-class OpenSoraTest(Training):
-    """Open-Sora at the lengths at which its own trainer fails: frames that ranks cannot divide."""
+class PatternTest(Training):
+    """A test of a training with a few clips of patterns that move."""
 
     @classmethod
     def setUpClass(cls):
@@ -1171,6 +1177,10 @@ class OpenSoraTest(Training):
                             f"hue=h={60 * number}", "-codec:v", "mjpeg",
                             cls.clips / f"{number}.mkv"], check=True)
             (cls.clips / f"{number}.txt").write_text(f"Test pattern {number}, which moves.")
+
+
+class OpenSoraTest(PatternTest):
+    """Open-Sora at the lengths at which its own trainer fails: frames that ranks cannot divide."""
 
     def options(self, **more):
         return super().options(**{
@@ -1208,6 +1218,89 @@ class OpenSoraTest(Training):
     @only_long
     def test_15_latent_frames_on_4_ranks(self):
         self.check_lengths("v1_2", 4, data__frames=51)
+
+
+class WanTest(PatternTest):
+    """Wan, whose 3 heads and 3 rows of tokens ranks divide or not."""
+
+    def options(self, **more):
+        return super().options(**{
+            "model__path": WAN, "train__steps": 6, "train__caption_dropout": 0.4,
+            "train__validate_every": 3, "data__height": 48, "data__width": 80,
+            "data__frames": 17} | more)
+
+    def clip(self, name, **more):
+        output = self.folder / name
+        self.make({"model.path": WAN, "output.path": output, "prompt.text": "Test pattern",
+                   "sample.steps": 3, "sample.height": 48, "sample.width": 80,
+                   "sample.frames": 17} | more)
+        return read_clip(output)["latents"]
+
+    def merged(self, lora):
+        """A transformer with the weights that a LoRA of rank and alpha 4 makes."""
+        folder = self.folder / "merged"
+        shutil.copytree(WAN / "transformer", folder)
+        file = folder / "diffusion_pytorch_model.safetensors"
+        weights, header = read_safetensors(file), read_header(file)[0]
+        changes = read_safetensors(lora)
+        modules = {name.removesuffix(".lora_A.weight") for name in changes if ".lora_A." in name}
+        for module in modules:
+            name = module.removeprefix("transformer.") + ".weight"
+            change = changes[f"{module}.lora_B.weight"] @ changes[f"{module}.lora_A.weight"]
+            weights[name] = weights[name] + change
+        in_order = sorted(weights, key=lambda name: header[name]["data_offsets"])
+        write_header(file, header, b"".join(weights[name].tobytes() for name in in_order))
+        return folder, modules
+
+    def check_interrupted(self, values, check, **more):
+        """A training that is killed goes on with the same bits on other ranks."""
+        self.check_trained(output__path=self.folder / "alone", **more)
+        expected = values(self.folder / "alone")
+        losses = expected[0]["validation_loss"].mean(axis=1)
+        self.assertLess(losses[-1], losses[0])
+        self.disturb(3, lambda job, pids: os.kill(pids[1], signal.SIGKILL),
+                     self.options(train__save_every=1, parallel__replicas=1, **more),
+                     lambda: self.saved_step() >= 2)
+        self.check_trained(3, output__if_exists="resume", parallel__replicas=1, **more)
+        check(self.output, expected)
+
+    def test_lora(self):
+        self.check_interrupted(values_of, self.check_same, train__learning_rate=0.003,
+                               lora__targets="to_q,to_k,to_v,to_out.0,ffn.net.0.proj,ffn.net.2")
+        folder, modules = self.merged(lora_file(self.output))
+        self.assertEqual(len(modules), 2 * (4 + 4 + 2))
+        self.assertIn("transformer.blocks.1.attn2.to_out.0", modules)
+        plain = self.clip("plain")
+        changed = self.clip("lora", **{"model.lora": self.output / "lora"})
+        self.assertGreater(relative(changed, plain), 1e-3)
+        self.assertLess(relative(changed, self.clip("whole", **{"model.transformer": folder})), 1e-5)
+
+    def test_all_weights(self):
+        self.check_interrupted(self.rows_and_weights, self.check_same_weights,
+                               train__method="full", train__learning_rate=1e-3)
+        start, end = (read_safetensors(folder / "transformer" /
+                                       "diffusion_pytorch_model.safetensors")
+                      for folder in (WAN, self.output))
+        self.assertEqual({name: values.shape for name, values in end.items()},
+                         {name: values.shape for name, values in start.items()})
+        for name, values in end.items():
+            self.assertFalse(numpy.array_equal(values, start[name]), f"{name} has not changed")
+        changed = self.clip("changed", **{"model.transformer": self.output / "transformer"})
+        self.assertTrue(numpy.isfinite(changed).all())
+
+    def test_the_shift_moves_noise_levels(self):
+        """One sample a step, of equal draws: timesteps follow the shift."""
+        found = {}
+        for shift in (1, 3, 7.5):
+            self.output = self.folder / f"shift {shift}"
+            more = {} if shift == 3 else {"train__flow_shift": shift}  # 3: that of the folder
+            self.check_trained(train__validate_every=0, **more)
+            with h5py.File(self.output / "metrics.h5") as file:
+                found[shift] = file["timestep"][()].ravel()
+        drawn = found[1] / 1000
+        for shift in (3, 7.5):
+            numpy.testing.assert_allclose(
+                found[shift], 1000 * shift * drawn / (1 + (shift - 1) * drawn), atol=0.51)
 
 
 if __name__ == "__main__":

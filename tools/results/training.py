@@ -25,8 +25,9 @@ class Samples:
     timesteps: int
 
     def of_quarter(self, quarter):
-        """The losses with timesteps of a quarter of all, [step, place]; the others are NaN."""
-        found = self.timestep * QUARTERS // self.timesteps
+        """The losses with timesteps of a quarter of all, [step, place]; the others are NaN. The last
+        has also that of pure noise, with which some models end."""
+        found = np.minimum(self.timestep * QUARTERS // self.timesteps, QUARTERS - 1)
         return np.where((self.timestep >= 0) & (found == quarter), self.loss, np.nan)
 
     def range_of(self, quarter):

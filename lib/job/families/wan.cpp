@@ -116,7 +116,12 @@ std::unique_ptr<Trainable> Wan::trainable(const Checkpoint& weights, DType dtype
 }
 
 // As trainers with diffusers' FlowMatchEulerDiscreteScheduler do: one of its noise levels, uniformly.
-TrainingNoise Wan::training_noise(const Job& job, const VideoSize&) const {
+TrainingNoise Wan::training_noise(const Job& job, const VideoSize& size) const {
+  constexpr std::int64_t chunk = WanVaeConfig::frames_per_latent;
+  const std::int64_t fewer = (size.frames - 1) / chunk * chunk + 1;
+  require(made_frames(size.frames) == size.frames, Status::usage,
+          "sample.frames: found {}, expected a multiple of {} and one more, for instance {} or {}",
+          size.frames, chunk, fewer, fewer + chunk);
   const FlowSettings& settings = folder_.scheduler.settings;
   return {.process = TrainingNoise::Process::flow_to_noise,
           .timesteps = settings.num_train_timesteps,

@@ -76,7 +76,8 @@ TEST_P(NormBackward, NormaliseAndRotate) {
 }
 
 TEST_P(NormBackward, NormTogetherAndRotate) {
-  for (const auto& [heads, n] : {std::pair{3, 10}, {2, 64}, {size(5, 40), 128}}) {
+  using Heads = std::pair<std::int64_t, std::int64_t>;  // how many, channels
+  for (const auto& [heads, n] : {Heads{3, 10}, Heads{2, 64}, Heads{size(5, 40), 128}}) {
     const std::int64_t all = heads * n;
     for (const std::int64_t parts : {1, 2}) {
       const Tensor x = random({tokens, batch, parts, 1, all}, 1), w = random_tensor({all}, 3);
