@@ -1289,7 +1289,7 @@ class WanTest(PatternTest):
         self.assertTrue(numpy.isfinite(changed).all())
 
     def test_the_shift_moves_noise_levels(self):
-        """One sample a step, of equal draws: timesteps follow the shift."""
+        """The same draws: timesteps follow the shift."""
         found = {}
         for shift in (1, 3, 7.5):
             self.output = self.folder / f"shift {shift}"
