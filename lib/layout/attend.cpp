@@ -176,8 +176,8 @@ Tensor attend_recorded_together(const Tensor& q, const Tensor& keys_values, floa
   return out;
 }
 
-Tensor attend_to_whole(const TokenColumns& columns, const Tensor& q, const Tensor& keys_values,
-                       float scale, const Numerics& numerics) {
+Tensor attend_to_whole_together(const TokenColumns& columns, const Tensor& q,
+                                const Tensor& keys_values, float scale, const Numerics& numerics) {
   if (Tape::recording() == nullptr) return ops::attend(q, keys_values, scale, 1, numerics);
   const std::int64_t d = q.shape(2) * q.shape(3);
   const SequenceMoves of_queries{

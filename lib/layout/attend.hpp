@@ -36,8 +36,8 @@ Tensor attend_recorded_together(const Tensor& q, const Tensor& keys_values, floa
 /// Attention of q [own token, batch, head, channel] to keys_values [key, batch, 2, head, channel]
 /// that every rank has (of a text); one sequence. columns: of the tokens of q. → as q. Gradients of
 /// both, where it is collective.
-Tensor attend_to_whole(const TokenColumns& columns, const Tensor& q, const Tensor& keys_values,
-                       float scale, const Numerics& numerics);
+Tensor attend_to_whole_together(const TokenColumns& columns, const Tensor& q,
+                                const Tensor& keys_values, float scale, const Numerics& numerics);
 
 /// Self-attention over tokens that are sharded over a group. The tokens form segments (text, then
 /// video), each with its own layout; every token is a key exactly once, in global order. Ulysses

@@ -80,9 +80,8 @@ void add_head_norm_parameters(Tape& tape, const TokenRows& rows, const HeadNorm&
                               const Tensor& x, const Tensor& d) {
   const std::int64_t n = x.shape(4), columns = x.shape(3) * n;
   const Tensor ones = constant(x, n, 1);
-  const Tensor normalised = norm.bias.empty()
-                                ? rms_norm(x, ones, norm.eps)
-                                : layer_norm(x, ones, constant(x, n, 0), norm.eps);
+  const Tensor normalised = norm.bias.empty() ? rms_norm(x, ones, norm.eps)
+                                              : layer_norm(x, ones, constant(x, n, 0), norm.eps);
   const auto own = [&](const Tensor& heads) {
     return rows.to_columns(heads.reshape({x.shape(0) * x.shape(1), columns}));
   };

@@ -23,7 +23,7 @@ struct TrainingNoise {
   /// Drawn uniformly; otherwise t is sigmoid of a normal number. The number i that is drawn is the
   /// timestep, of flow_to_noise timesteps − i: diffusers' lists of noise levels fall from 1.
   bool whole_timesteps = true;
-  double scaling_factor = 1;    ///< of latents
+  double scaling_factor = 1;  ///< of latents
   /// Whether the model has an embedding of its own for an empty caption.
   bool null_caption = false;
 

@@ -219,11 +219,12 @@ std::vector<Bucket> checked_buckets(const Job& job) {
       "train.image-dropout: found {}, expected it only for a model that makes videos from images",
       job.train->image_dropout);
   const std::optional<double>& shift = job.train->flow_shift;
-  require(!shift || buckets.front().noise.process == TrainingNoise::Process::flow_to_noise,
-          Status::usage,
-          "train.flow-shift: found {}, expected none: noise levels of this model have no shift that "
-          "may be chosen",
-          shift.value_or(0));
+  require(
+      !shift || buckets.front().noise.process == TrainingNoise::Process::flow_to_noise,
+      Status::usage,
+      "train.flow-shift: found {}, expected none: noise levels of this model have no shift that "
+      "may be chosen",
+      shift.value_or(0));
   require(
       !takes_image || job.train->sample_every == 0 || !job.train->sample_prompts.empty(),
       Status::usage,

@@ -243,7 +243,8 @@ TEST(Fingerprint, OfATrainingHasItsSettings) {
             "train.learning-rate 0.0001, train.schedule cosine, train.warmup 0, "
             "train.optimizer sgd, train.momentum 0, train.clip none, train.caption-dropout 0, "
             "train.image-dropout 0.25, train.flow-shift 2.5, train.posterior mode, "
-            "train.reproducible yes, lora.rank 64, lora.alpha 1.5, lora.rank-pattern transformer_blocks.0.ff.net.2=128+ff.net.2=8, "
+            "train.reproducible yes, lora.rank 64, lora.alpha 1.5, lora.rank-pattern "
+            "transformer_blocks.0.ff.net.2=128+ff.net.2=8, "
             "lora.alpha-pattern net.2=0.5, lora.targets ff.net.2, tf32 no, reproducible yes, "
             "attention auto");
   train.method = &train_method_named("full");  // settings of LoRAs do not matter

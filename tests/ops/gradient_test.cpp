@@ -169,14 +169,12 @@ TEST(Gradients, OfNormsOfAllHeadsTogether) {
   const Tensor cosines = random({5, head}, 7), sines = random({5, head}, 8);
   for (const std::int64_t parts : {1, 2}) {
     for (const bool rotates : {true, false}) {
-      expect_gradients({{random({5, 1, parts, 3, head}, 1), random({3 * head}, 2)},
-                        1,
-                        [&](Inputs in) {
-                          ops::norm_together_and_rotate(in[0], in[1], 1e-3F,
-                                                        rotates ? cosines : Tensor(),
-                                                        rotates ? sines : Tensor());
-                          return in[0];
-                        }});
+      expect_gradients(
+          {{random({5, 1, parts, 3, head}, 1), random({3 * head}, 2)}, 1, [&](Inputs in) {
+             ops::norm_together_and_rotate(in[0], in[1], 1e-3F, rotates ? cosines : Tensor(),
+                                           rotates ? sines : Tensor());
+             return in[0];
+           }});
     }
   }
 }

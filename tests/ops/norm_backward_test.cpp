@@ -175,8 +175,8 @@ void check_heads(DType dtype, const Heads& c) {
   }
   EXPECT_LT(relative_error(found, expected), tolerance(dtype))
       << name_of(dtype) << ", " << c.parts << " parts of " << c.heads << " heads of " << n
-      << " channels, centred " << c.centred << ", rotates " << c.rotates << " after "
-      << c.unrotated << ", tables repeated " << c.repeats;
+      << " channels, centred " << c.centred << ", rotates " << c.rotates << " after " << c.unrotated
+      << ", tables repeated " << c.repeats;
 }
 
 TEST(NormaliseAndRotateBackward, IsTheDerivative) {
@@ -192,7 +192,8 @@ TEST(NormaliseAndRotateBackward, IsTheDerivative) {
       }
       check_heads(dtype, {.parts = 3, .heads = 2, .centred = centred, .unrotated = 1});
       check_heads(dtype, {.heads = 1, .channels = 16, .centred = centred});
-      check_heads(dtype, {.parts = 2, .heads = 1, .channels = 60, .centred = centred, .repeats = 3});
+      check_heads(dtype,
+                  {.parts = 2, .heads = 1, .channels = 60, .centred = centred, .repeats = 3});
     }
   }
 }

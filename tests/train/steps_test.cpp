@@ -92,8 +92,8 @@ StepsReference of_open_sora(const std::string& name) {
 }
 
 StepsReference of_wan(const std::string& name) {
-  StepsReference reference{.run = StoredRun(test::data_folder() / "wan" / "training", "steps", name),
-                           .kept = 128};
+  StepsReference reference{
+      .run = StoredRun(test::data_folder() / "wan" / "training", "steps", name), .kept = 128};
   const test::WanReference model(reference.run.kind());
   reference.model = model.folder;
   const Shape latents = reference.get("latent_mean").shape();  // [sample, frame, channel, row, …]

@@ -1,5 +1,5 @@
-// Gradients of all parameters, and of a LoRA, of Wan's transformer: equal to those of diffusers, and
-// the same bits on every layout.
+// Gradients of all parameters, and of a LoRA, of Wan's transformer: equal to those of diffusers,
+// and the same bits on every layout.
 #include "support/ranks.hpp"
 #include "train/wan_case.hpp"
 

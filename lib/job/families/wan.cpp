@@ -115,7 +115,8 @@ std::unique_ptr<Trainable> Wan::trainable(const Checkpoint& weights, DType dtype
   return in_training<WanTransformer>(weights, folder_.transformer, dtype, placement, lora);
 }
 
-// As trainers with diffusers' FlowMatchEulerDiscreteScheduler do: one of its noise levels, uniformly.
+// As trainers with diffusers' FlowMatchEulerDiscreteScheduler do: one of its noise levels,
+// uniformly.
 TrainingNoise Wan::training_noise(const Job& job, const VideoSize& size) const {
   constexpr std::int64_t chunk = WanVaeConfig::frames_per_latent;
   const std::int64_t fewer = (size.frames - 1) / chunk * chunk + 1;

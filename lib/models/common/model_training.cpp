@@ -168,8 +168,7 @@ Tensor LayerMaker::vector(const std::string& name, std::int64_t channels,
                    });
 }
 
-Tensor LayerMaker::table(const std::string& name, const Shape& stored,
-                         std::optional<DType> dtype) {
+Tensor LayerMaker::table(const std::string& name, const Shape& stored, std::optional<DType> dtype) {
   const std::int64_t channels = stored.back(), rows = numel(stored) / channels;
   return parameter({name, rows, channels}, stored,
                    [=, type = dtype.value_or(dtype_)](const Checkpoint& from) {

@@ -67,8 +67,8 @@ class LayerMaker {
   enum class Residing { streamed, beside, kept };
   struct LinearOptions {
     Residing residing = Residing::streamed;
-    bool takes_lora = false;  ///< it may be a target
-    Shape stored = {};        ///< of the weight in checkpoints, if it is not [out, in]
+    bool takes_lora = false;          ///< it may be a target
+    Shape stored = {};                ///< of the weight in checkpoints, if it is not [out, in]
     std::optional<DType> dtype = {};  ///< that it computes in, if it is not the model's
     /// Outputs of each piece, which LinearLayer::pieces() gives; none: all in one.
     std::vector<std::int64_t> pieces = {};

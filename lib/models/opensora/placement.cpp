@@ -202,7 +202,7 @@ Tensor STDiTPlacement::to_texts(const Tensor& q, std::span<const Tensor> texts, 
   const Tensor queries = without_part(q);
   const std::vector<Tensor> clips = split_rows(queries, std::ssize(texts));
   if (clips.size() == 1) {
-    return attend_to_whole(position_columns_, queries, texts[0], scale, numerics)
+    return attend_to_whole_together(position_columns_, queries, texts[0], scale, numerics)
         .reshape(q.shape());
   }
   Tensor all = Tensor::empty(queries.shape(), queries.dtype(), queries.device());

@@ -73,8 +73,7 @@ WanTransformer::WanTransformer(const Checkpoint& weights, const WanConfig& c, DT
   };
   const std::string condition = "condition_embedder.", text = condition + "text_embedder.",
                     time = condition + "time_embedder.";
-  text1_ =
-      make.linear({text + "linear_1"}, c.text_channels, d, {.residing = Residing::beside});
+  text1_ = make.linear({text + "linear_1"}, c.text_channels, d, {.residing = Residing::beside});
   text2_ = make.linear({text + "linear_2"}, d, d, {.residing = Residing::beside});
   time1_ = kept(time + "linear_1", c.time_features, d, DType::float32);
   time2_ = kept(time + "linear_2", d, d, DType::float32);
@@ -133,8 +132,7 @@ Tensor WanTransformer::out_table(const Tensor& time) const {
   return table.reshape({1, 2 * config_.channels()});
 }
 
-Tensor WanTransformer::modulated(const Tensor& x, const Tensor& table, int shift,
-                                 int scale) const {
+Tensor WanTransformer::modulated(const Tensor& x, const Tensor& table, int shift, int scale) const {
   Tensor out = Tensor::empty(x.shape(), x.dtype(), x.device());
   ops::modulated_layer_norm(x, ones_, zeros_, eps_, {table, shift, scale, {}}, out);
   return out;
@@ -187,10 +185,9 @@ Tensor WanTransformer::text_attention(const Block& block, const WanPlacement& pl
                                       const Tensor& keys_values, const Tensor& x) const {
   const std::int64_t all = placement.all_tokens();
   const Tensor q = normed_heads(block.text.query, x, block.text.query_norm, {}, all);
-  const Tensor attended =
-      attend_to_whole(placement.columns_,
-                      q.reshape({x.shape(0), x.shape(1), config_.heads, config_.head_channels}),
-                      keys_values, scale_, numerics_);
+  const Tensor attended = attend_to_whole_together(
+      placement.columns_, q.reshape({x.shape(0), x.shape(1), config_.heads, config_.head_channels}),
+      keys_values, scale_, numerics_);
   return block.text.out(attended.reshape(x.shape()), ops::Activation::none, all);
 }
 
@@ -200,11 +197,10 @@ Tensor WanTransformer::run_block(const Block& block, const WanPlacement& placeme
   const std::int64_t all = placement.all_tokens();
   Tensor table = block.table.reshape(times.shape()).clone();
   ops::add(table, times);
-  ops::add_gated(
-      x,
-      self_attention(block, placement,
-                     modulated(x, table, attention_shift_chunk, attention_scale_chunk)),
-      table, attention_gate_chunk);
+  ops::add_gated(x,
+                 self_attention(block, placement,
+                                modulated(x, table, attention_shift_chunk, attention_scale_chunk)),
+                 table, attention_gate_chunk);
   interruption_point();
   ops::add(x,
            text_attention(block, placement, keys_values,
@@ -238,15 +234,14 @@ std::vector<Tensor> WanTransformer::operator()(const WanPlacement& placement,
   before_blocks(blocks, x, residual);
   const Tensor times = blocks == Blocks::reuse ? Tensor() : block_times(time);
   for (std::size_t i = 0; blocks != Blocks::reuse && i < blocks_.size(); ++i) {
-    x = checkpoint(static_cast<int>(i), std::move(x),
-                   [this, &block = blocks_[i], &placement, keys_values = context[i],
-                    times](Tensor in) {
-                     return run_block(block, placement, keys_values, times, std::move(in));
-                   });
+    x = checkpoint(
+        static_cast<int>(i), std::move(x),
+        [this, &block = blocks_[i], &placement, keys_values = context[i], times](Tensor in) {
+          return run_block(block, placement, keys_values, times, std::move(in));
+        });
   }
   after_blocks(blocks, x, residual);
-  const Tensor features =
-      out_(modulated(x, out_table(time), 0, 1), ops::Activation::none, all);
+  const Tensor features = out_(modulated(x, out_table(time), 0, 1), ops::Activation::none, all);
   Shape shape = latents.front().shape();
   shape[1] = config_.out_channels;
   std::vector<Tensor> predictions;
