@@ -17,6 +17,7 @@
 #include "base/trace.hpp"
 #include "comm/group_values.hpp"
 #include "comm/together.hpp"
+#include "job/host_memory.hpp"
 #include "job/machine.hpp"
 #include "ops/attention.hpp"
 #include "ops/attention_backward.hpp"
@@ -100,6 +101,7 @@ class Operations {
                           });
                     }});
   }
+  // The smallest of each kind shows what a call costs without work.
   void products() {
     constexpr auto none = ops::Activation::none, gelu = ops::Activation::gelu_tanh;
     struct Product {
@@ -107,11 +109,12 @@ class Operations {
       ops::Activation activation = none;
     };
     for (const Product& p :
-         {Product{1, 512, 4096},    {2, 512, 11520},    {16, 1152, 1152},   {64, 1152, 1152},
-          {64, 4096, 4096},         {720, 16, 512},     {23040, 16, 128},   {226, 4096, 4096},
-          {226, 4096, 10240, gelu}, {226, 10240, 4096}, {452, 4096, 1920},  {512, 1152, 4608, gelu},
-          {512, 4608, 1152},        {1024, 64, 1920},   {1024, 1920, 1920}, {1536, 1920, 5760},
-          {1536, 1920, 7680, gelu}, {1536, 7680, 1920}, {2048, 1920, 64},   {6144, 1152, 1152}}) {
+         {Product{16, 32, 32},     {1, 512, 4096},           {2, 512, 11520},    {16, 1152, 1152},
+          {64, 1152, 1152},        {64, 4096, 4096},         {720, 16, 512},     {23040, 16, 128},
+          {226, 4096, 4096},       {226, 4096, 10240, gelu}, {226, 10240, 4096}, {452, 4096, 1920},
+          {512, 1152, 4608, gelu}, {512, 4608, 1152},        {1024, 64, 1920},   {1024, 1920, 1920},
+          {1536, 1920, 5760},      {1536, 1920, 7680, gelu}, {1536, 7680, 1920}, {2048, 1920, 64},
+          {6144, 1152, 1152}}) {
       product(p.rows, p.in, p.out, p.activation);
     }
   }
@@ -120,7 +123,8 @@ class Operations {
     struct Sequences {
       std::int64_t tokens, batch, heads, channels;
     };
-    for (const Sequences& s : {Sequences{16, 256, 16, 72},
+    for (const Sequences& s : {Sequences{16, 1, 2, 32},
+                               {16, 256, 16, 72},
                                {64, 32, 16, 72},
                                {226, 1, 64, 64},
                                {256, 16, 16, 72},
@@ -140,7 +144,8 @@ class Operations {
                         };
                       }});
     }
-    for (const Sequences& s : {Sequences{64, 8, 16, 72}, {640, 1, 8, 64}, {1500, 1, 4, 64}}) {
+    for (const Sequences& s :
+         {Sequences{16, 1, 2, 32}, {64, 8, 16, 72}, {640, 1, 8, 64}, {1500, 1, 4, 64}}) {
       all_.push_back({trace::spans::attention_backward.name, [=, this] {
                         const Tensor q = some({s.tokens, s.batch, s.heads, s.channels});
                         const Tensor k = some(q.shape()), v = some(q.shape());
@@ -169,6 +174,7 @@ class Operations {
          }});
   }
   void convolutions() {
+    convolution(16, 16, 1, 3, 4, 4);
     convolution(16, 512, 3, 3, 12, 20);
     convolution(512, 512, 3, 3, 8, 12);
     convolution(512, 512, 3, 3, 16, 24);
@@ -216,7 +222,8 @@ class Operations {
       Shape shape;
       std::int64_t cell;
     };
-    for (const Image& image : {Image{{1, 8, 12, 512}, 1},
+    for (const Image& image : {Image{{1, 4, 4, 32}, 1},
+                               {{1, 8, 12, 512}, 1},
                                {{2, 16, 16, 512}, 1},
                                {{2, 32, 32, 512}, 2},
                                {{2, 64, 96, 256}, 4},
@@ -571,9 +578,13 @@ Link measure_host(Device device, double load) {
   return {0, static_cast<double>(host.bytes()) / seconds, 0};
 }
 
-// Bytes/s of memory that the process gets from the system and uses for the first time.
-double measure_touch(Device device) {
-  constexpr std::int64_t bytes = std::int64_t{1} << 28;
+// Bytes/s of memory that the process gets from the system and uses for the first time; ranks: of the
+// node that measure. On a host much of it, as a model does: a virtual machine gets what it does not
+// have at a lower rate.
+double measure_touch(Device device, int ranks) {
+  constexpr std::int64_t least = std::int64_t{1} << 28, most = std::int64_t{1} << 31;
+  const std::int64_t bytes =
+      device.is_cuda() ? least : std::clamp(available_host_memory() / (4 * ranks), least, most);
   release_free_memory();
   const std::int64_t begin = trace::now_ns();
   const Tensor new_memory = Tensor::zeros({bytes}, DType::uint8, device);
@@ -665,7 +676,7 @@ MachineTimes measure_machine(const comm::Group& world, Device device, int thread
   if (crowded) machine.crowded = measure_crowding(world, machine, of_node, threads, node_of, place);
   machine.host_memory = measure_host(device, machine.alone.at(DType::float32).load);
   const Clock clock(world, device, place < machine.together);
-  machine.touch = clock.mean([&] { return measure_touch(device); });
+  machine.touch = clock.mean([&] { return measure_touch(device, machine.together); });
   double writing = 0;
   comm::run_collectively(world, [&] {
     if (world.rank() == 0) writing = measure_writing(folder);

@@ -28,18 +28,18 @@ struct Model {
 
 Model model_of(const std::string& preset) {
   const ModelPreset p = model_preset(preset);
-  const auto t5 = T5Config::read(config_of(p.text_encoder));
+  const auto t5 = T5Config::read(config_of(p.parts.at(ModelPart::text_encoder)));
   if (preset.starts_with("cogvideox")) {
-    const auto c = CogVideoXConfig::read(config_of(p.transformer));
-    const auto vae = CogVideoXVaeConfig::read(config_of(p.vae));
+    const auto c = CogVideoXConfig::read(config_of(p.parts.at(ModelPart::transformer)));
+    const auto vae = CogVideoXVaeConfig::read(config_of(p.parts.at(ModelPart::vae)));
     const std::int64_t frames = c.latent_frames(c.sample_frames);
     const std::int64_t padded = (frames + c.patch.frames - 1) / c.patch.frames * c.patch.frames;
     return {
         std::make_unique<CogVideoX>(test::cogvideox_folder(c, vae, t5)),
         test::cogvideox_clip(c, {padded, c.sample_height, c.sample_width}, 2, c.max_text_tokens)};
   }
-  const auto c = STDiTConfig::read(config_of(p.transformer));
-  const auto vae = OpenSoraVaeConfig::read(config_of(p.vae));
+  const auto c = STDiTConfig::read(config_of(p.parts.at(ModelPart::transformer)));
+  const auto vae = OpenSoraVaeConfig::read(config_of(p.parts.at(ModelPart::vae)));
   return {std::make_unique<OpenSora>(test::opensora_folder(c, vae, t5)),
           test::dry_clip(vae.temporal ? Shape{15, 30, 53} : Shape{16, 32, 32}, c.in_channels,
                          vae.temporal ? 51 : 16, 2, 1, 120)};

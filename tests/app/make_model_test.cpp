@@ -166,7 +166,8 @@ TEST(Presets, FullSizesOfWanAreThoseOfTheReleases) {
 
 TEST(Presets, ConfigurationsMeanWhatTheReleasesDo) {
   const auto transformer = [](const char* name) {
-    return CogVideoXConfig::read(Config::parse(model_preset(name).transformer.dump(), name));
+    return CogVideoXConfig::read(
+        Config::parse(model_preset(name).parts.at(ModelPart::transformer).dump(), name));
   };
   const CogVideoXConfig small = transformer("cogvideox-2b");
   EXPECT_FALSE(small.rotary);
@@ -191,10 +192,12 @@ TEST(Presets, ConfigurationsMeanWhatTheReleasesDo) {
     EXPECT_EQ(model_preset(name).model_index["_class_name"], "CogVideoXImageToVideoPipeline");
   }
   EXPECT_EQ(model_preset("cogvideox-5b").model_index["_class_name"], "CogVideoXPipeline");
-  EXPECT_EQ(model_preset("cogvideox-1.5-5b-i2v").vae["invert_scale_latents"], true);
-  EXPECT_FALSE(model_preset("cogvideox-5b-i2v").vae.contains("invert_scale_latents"));
-  EXPECT_EQ(model_preset("cogvideox-2b").vae["scaling_factor"], 1.15258426);
-  EXPECT_EQ(model_preset("cogvideox-5b").vae["scaling_factor"], 0.7);
+  EXPECT_EQ(model_preset("cogvideox-1.5-5b-i2v").parts.at(ModelPart::vae)["invert_scale_latents"],
+            true);
+  EXPECT_FALSE(
+      model_preset("cogvideox-5b-i2v").parts.at(ModelPart::vae).contains("invert_scale_latents"));
+  EXPECT_EQ(model_preset("cogvideox-2b").parts.at(ModelPart::vae)["scaling_factor"], 1.15258426);
+  EXPECT_EQ(model_preset("cogvideox-5b").parts.at(ModelPart::vae)["scaling_factor"], 0.7);
   EXPECT_EQ(model_preset("cogvideox-2b").scheduler["snr_shift_scale"], 3.0);
   EXPECT_EQ(model_preset("cogvideox-1.5-5b").scheduler["snr_shift_scale"], 1.0);
 }
@@ -216,7 +219,8 @@ TEST(Presets, OpenSorasAreThoseOfTheReleases) {
   // Includes four values each of scale and shift.
   EXPECT_EQ(size("opensora-1.2", ModelPart::vae).parameters, 83'653'863 + 309'687'144 + 8);
   const auto config = [](const char* name) {
-    return STDiTConfig::read(Config::parse(model_preset(name).transformer.dump(), name));
+    return STDiTConfig::read(
+        Config::parse(model_preset(name).parts.at(ModelPart::transformer).dump(), name));
   };
   EXPECT_EQ(config("opensora-1.0-16x256x256").input_size, (Shape{16, 32, 32}));
   EXPECT_EQ(config("opensora-1.0-16x256x256").space_scale, 0.5);

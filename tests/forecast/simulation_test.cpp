@@ -7,6 +7,7 @@
 #include <set>
 #include <string_view>
 
+#include "forecast/plan_job.hpp"
 #include "forecast/prediction.hpp"
 #include "support/constant_machine.hpp"
 #include "support/expect_error.hpp"

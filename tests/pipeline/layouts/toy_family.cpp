@@ -195,7 +195,7 @@ class ToyDenoiser final : public TrainableDenoiser {
         },
         0.3F);
     ops::add(x, own.reshape(x.shape()));
-    const Tensor to_text = attend_to_whole(on.tokens, split(to_text_(x)), text, 0.3F, {});
+    const Tensor to_text = attend_to_whole_together(on.tokens, split(to_text_(x)), text, 0.3F, {});
     ops::add(x, to_text.reshape(x.shape()));
     return x;
   }

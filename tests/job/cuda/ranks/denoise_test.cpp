@@ -10,7 +10,7 @@ namespace reelmesh::test {
 namespace {
 
 const Shape latent_shape{2, 4, 6};
-constexpr std::int64_t channels = 3;
+constexpr std::int64_t latent_channels = 3;
 constexpr int steps = 12;
 
 // Each expert has another factor. Counts how often each of them computes.
@@ -21,8 +21,8 @@ class TwoExperts final : public Denoiser {
   Device device() const override { return device_; }
   int expert(double timestep) const override { return timestep < 500 ? 1 : 0; }
   Tensor embed(double timestep) const override {
-    Tensor time = Tensor::empty({latent_shape[0], channels, latent_shape[1], latent_shape[2]},
-                                DType::float32);
+    Tensor time = Tensor::empty(
+        {latent_shape[0], latent_channels, latent_shape[1], latent_shape[2]}, DType::float32);
     for (float& value : time.span<float>()) value = float(timestep) / 1000;
     return time.on(device_);
   }
@@ -60,7 +60,7 @@ TEST_F(ExpertsOnGpu, HaveGraphsOfTheirOwn) {
   Clip clip;
   clip.record.settings = {.fps = 8, .steps = steps, .seed = 5};
   clip.latents = latent_shape;
-  clip.latent_channels = channels;
+  clip.latent_channels = latent_channels;
   clip.sampling.sampler = std::make_shared<const FlowEuler>(FlowSettings{}, steps);
   DenoiseLayout layout;
   layout.tokens = Layout::replicated({2, 2, 3}, 1);
