@@ -500,7 +500,7 @@ WEIGHTS = [
     row("a tensor of an unknown type", tensor(NAME, "dtype", "F33"), DATA_ERROR, TRANSFORMER, NAME,
         'dtype is "F33", expected a type such as "F32"'),
     row("a tensor of integers", tensor(NAME, "dtype", "I32"), DATA_ERROR, TRANSFORMER, NAME,
-        "holds I32, expected F32, F16 or BF16"),
+        "holds I32, expected F32, F16, BF16, F8_E4M3 or F8_E5M2"),
     row("a tensor of another shape", tensor(NAME, "shape", lambda old: [old[1], old[0]]),
         DATA_ERROR, TRANSFORMER, NAME, "has shape", "expected"),
     row("a missing tensor", header(lambda values: values.update(other=values.pop(NAME))),
