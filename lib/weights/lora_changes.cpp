@@ -199,7 +199,9 @@ void LoraChanges::fit(const LoraFile& file, const Lora& lora, const Find& find,
           path, printable(module.difference), to_string(tensors.at(module.difference).shape),
           name + std::string(weight), to_string(info.shape)));
     } else {
-      if (!module.difference.empty()) add_difference(module, module.difference, changed, name);
+      if (!module.difference.empty()) {
+        add_difference(module, module.difference, changed, name + std::string(weight));
+      }
       if (!module.bias_difference.empty()) {
         add_difference(module, module.bias_difference, bias, name + ".bias");
       }

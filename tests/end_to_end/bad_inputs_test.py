@@ -290,6 +290,8 @@ OPTIONS = [row(given, option(key, value), USAGE, f"--{key}: found '{value}', exp
         "sample.seed: 18446744073709551615 + 1 for clip 1 exceeds 64 bits"),
     row("a shift for samplers without one", option("sample.flow-shift", 3), USAGE,
         "sample.flow-shift: found 3 for clip 0, expected none: "),
+    row("noise levels for samplers with their own", option("sample.noise-levels", "1,0.5"), USAGE,
+        "sample.noise-levels: found 1,0.5 for clip 0, expected none: "),
 ]
 
 JOB_FILES = [
