@@ -80,7 +80,7 @@ class Wan(Interrupted):
         one, two = (self.planned(job | {"sample.guidance": guidance}, "--ranks", 2)
                     for guidance in (1, 5))
         self.assertEqual(one["clip"]["steps"], 4)
-        self.assertEqual([plan["mesh"]["cfg"] for plan in (one, two)], [1, 2])
+        self.assertEqual([plan["layout"]["mesh"]["cfg"] for plan in (one, two)], [1, 2])
 
     def test_reads_float8_with_wans_own_names(self):
         """A file as ComfyUI's: matrices of float8 with scales, and the same values in float32."""
