@@ -16,7 +16,8 @@ std::optional<NoiseLevels> NoiseLevels::read(std::string_view text) {
   for (std::size_t begin = 0; begin <= text.size();) {
     const std::size_t end = std::min(text.find(',', begin), text.size());
     const auto value = read_number<double>(text.substr(begin, end - begin));
-    const bool follows = value && *value > 0 && (values.empty() ? *value <= 1 : *value < values.back());
+    const bool follows =
+        value && *value > 0 && (values.empty() ? *value <= 1 : *value < values.back());
     if (!follows || values.size() == most) return std::nullopt;
     values.push_back(*value);
     begin = end + 1;

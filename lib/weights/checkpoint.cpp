@@ -91,8 +91,8 @@ void check_base_name(const std::string& name, const fs::path& index) {
   }
 }
 
-// Of tensors that belong to another one, in the files of ComfyUI and others. Those of the inputs are
-// for products of float8, which are not made here.
+// Of tensors that belong to another one, in the files of ComfyUI and others. Those of the inputs
+// are for products of float8, which are not made here.
 constexpr std::string_view weight_end = ".weight";
 constexpr std::array<std::string_view, 2> scale_ends{".scale_weight", ".weight_scale"};
 constexpr std::array<std::string_view, 3> unused_ends{".scale_input", ".input_scale",
@@ -268,6 +268,14 @@ const TensorInfos::value_type& Checkpoint::find(const std::string& name,
     fail(Status::data, "{}: tensor '{}' holds {}, expected {}", info.file.string(), name,
          info.dtype, loadable_types);
   }
+  if (const auto* scale = scale_of(found->first)) {
+    const std::int64_t rows = expected.empty() ? 1 : expected[0], all = numel(scale->second.shape);
+    require(all == 1 || (all == rows && scale->second.shape[0] == rows), Status::data,
+            "{}: tensor '{}' has shape {}, expected one scale, or one for each of {} rows (scales "
+            "of blocks are not supported)",
+            scale->second.file.string(), printable(scale->first), to_string(scale->second.shape),
+            rows);
+  }
   return *found;
 }
 
@@ -281,17 +289,13 @@ const TensorInfos::value_type* Checkpoint::scale_of(const std::string& held_as) 
   return nullptr;
 }
 
-std::vector<float> Checkpoint::scales(const TensorInfos::value_type& scale, std::int64_t rows,
-                                      std::int64_t begin, std::int64_t count) const {
+std::vector<float> Checkpoint::scales(const TensorInfos::value_type& scale, std::int64_t begin,
+                                      std::int64_t count) const {
   const auto& [name, info] = scale;
-  const std::int64_t all = numel(info.shape);
-  require(all == 1 || (all == rows && info.shape[0] == rows), Status::data,
-          "{}: tensor '{}' has shape {}, expected one scale, or one for each of {} rows (scales of "
-          "blocks are not supported)",
-          info.file.string(), printable(name), to_string(info.shape), rows);
-  std::vector<float> values(static_cast<std::size_t>(all == 1 ? 1 : count));
+  const bool is_one = numel(info.shape) == 1;
+  std::vector<float> values(static_cast<std::size_t>(is_one ? 1 : count));
   const std::int64_t n = std::ssize(values);
-  tensor_file(info).read(contents_->prefix + name, all == 1 ? 0 : begin, 1, n, DType::float32,
+  tensor_file(info).read(contents_->prefix + name, is_one ? 0 : begin, 1, n, DType::float32,
                          values.data(), n);
   return values;
 }
@@ -302,9 +306,9 @@ bool Checkpoint::describes_others(const std::string& held_as) const {
     const std::string layer = held_as.substr(0, held_as.size() - end.size());
     return tensors().contains(layer + std::string(weight_end));
   }
-  return held_as == "scaled_fp8" ||
-         std::ranges::any_of(unused_ends,
-                             [&](std::string_view end) { return held_as.ends_with(end); });
+  return held_as == "scaled_fp8" || std::ranges::any_of(unused_ends, [&](std::string_view end) {
+           return held_as.ends_with(end);
+         });
 }
 
 void Checkpoint::ask(const std::string& name, const Shape& expected) const {
@@ -324,8 +328,7 @@ Tensor Checkpoint::load(const std::string& name, const Shape& expected, DType dt
     return Tensor::empty(expected, dtype, device_.host()).on(device_);
   }
   const auto& [held_as, info] = find(name, expected);
-  if (scale_of(held_as) != nullptr ||
-      (changes_ != nullptr && changes_->find(held_as) != nullptr)) {
+  if (scale_of(held_as) != nullptr || (changes_ != nullptr && changes_->find(held_as) != nullptr)) {
     return load_rows(name, expected, 0, expected.at(0), dtype);
   }
   return tensor_file(info).load(contents_->prefix + held_as, dtype).reshape(expected).on(device_);
@@ -379,7 +382,7 @@ void Checkpoint::read_rows(const std::string& name, const Shape& expected, std::
   if (terms != nullptr) widest = std::max(widest, LoraChanges::widest(*terms));
   const std::int64_t rows_at_once = std::max<std::int64_t>(1, piece / widest);
   std::vector<float> factors, wide;
-  if (scale != nullptr) factors = scales(*scale, expected[0], begin, count);
+  if (scale != nullptr) factors = scales(*scale, begin, count);
   for (std::int64_t r = 0; r < count; r += rows_at_once) {
     const std::int64_t n = std::min(rows_at_once, count - r);
     std::byte* target = static_cast<std::byte*>(into) + r * stride * size_of(dtype);

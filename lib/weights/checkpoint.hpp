@@ -44,8 +44,8 @@ WeightFiles weight_files(const std::filesystem::path& folder, std::string_view s
 /// index. Opening reads the headers only. Callers use the current names of diffusers and
 /// transformers; tensors under older names are found too (see names.hpp). Shapes are compared
 /// without extents of 1 at their ends, so that linear layers may be stored as 1×1 convolutions, and
-/// tables with a batch axis. A tensor X.weight is multiplied by X.scale_weight or X.weight_scale, as
-/// files of float8 have them: one number, or one for each row. Copies share the open files.
+/// tables with a batch axis. A tensor X.weight is multiplied by X.scale_weight or X.weight_scale,
+/// as files of float8 have them: one number, or one for each row. Copies share the open files.
 class Checkpoint {
  public:
   /// `stem` is "diffusion_pytorch_model" or "model". If <stem>.safetensors.index.json exists, its
@@ -127,10 +127,9 @@ class Checkpoint {
   const SafetensorsFile& tensor_file(const TensorInfo& info) const { return files().at(info.file); }
   /// The scale of a tensor by its name in the files; nullptr: it has none.
   const TensorInfos::value_type* scale_of(const std::string& held_as) const;
-  /// The scales of rows [begin, begin + count) of a tensor with so many rows; one for all of them
-  /// if there is only one.
-  std::vector<float> scales(const TensorInfos::value_type& scale, std::int64_t rows,
-                            std::int64_t begin, std::int64_t count) const;
+  /// The scales of rows [begin, begin + count); one for all of them if there is only one.
+  std::vector<float> scales(const TensorInfos::value_type& scale, std::int64_t begin,
+                            std::int64_t count) const;
 
   std::shared_ptr<const Contents> contents_;  ///< null for shapes only
   ExpectedShapes* asked_ = nullptr;

@@ -51,8 +51,8 @@ void convert_float8(const Values& values, const std::byte* source, void* target,
     for (std::int64_t i = 0; i < n; ++i) {
       wide[static_cast<std::size_t>(i)] = values[std::to_integer<std::size_t>(source[first + i])];
     }
-    convert(wide.data(), DType::float32,
-            static_cast<std::byte*>(target) + first * size_of(into), into, n);
+    convert(wide.data(), DType::float32, static_cast<std::byte*>(target) + first * size_of(into),
+            into, n);
   }
 }
 

@@ -106,9 +106,8 @@ class Lora::Reader {
       lora_.others_.push_back(name);
       return;
     }
-    require(loadable(info.dtype).has_value(), Status::data,
-            "{}: tensor '{}' holds {}, expected {}", where(), printable(name), info.dtype,
-            loadable_types);
+    require(loadable(info.dtype).has_value(), Status::data, "{}: tensor '{}' holds {}, expected {}",
+            where(), printable(name), info.dtype, loadable_types);
     if (!prefix_) prefix_ = known.prefix;
     require(*prefix_ == known.prefix, Status::data,
             "{}: tensor '{}' begins with '{}', others with '{}', expected the same for all",

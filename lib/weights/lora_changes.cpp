@@ -85,11 +85,11 @@ WholeNames whole_names(const Lora& lora, const std::vector<std::string>& tensors
       const auto [known, added] =
           whole.modules.emplace(lora.key_of(without_end(name, weight)), module);
       const auto used = lora.modules().find(known->first);
-      require(
-          added || known->second == module || used == lora.modules().end(), Status::data,
-          "{}: tensor '{}' fits both '{}' and '{}' of the transformer, expected one of them",
-          lora.path().string(), used == lora.modules().end() ? "" : printable(used->second.any()),
-          printable(known->second), printable(module));
+      require(added || known->second == module || used == lora.modules().end(), Status::data,
+              "{}: tensor '{}' fits both '{}' and '{}' of the transformer, expected one of them",
+              lora.path().string(),
+              used == lora.modules().end() ? "" : printable(used->second.any()),
+              printable(known->second), printable(module));
     }
   }
   return whole;
@@ -98,9 +98,9 @@ WholeNames whole_names(const Lora& lora, const std::vector<std::string>& tensors
 // Whether the transformers of some models of Wan, those that begin from an image, have this module.
 bool is_for_images(std::string module) {
   std::ranges::replace(module, '.', '_');
-  constexpr std::array<std::string_view, 6> ends{
-      "_attn2_add_k_proj",   "_attn2_add_v_proj",   "_attn2_norm_added_k",
-      "_cross_attn_k_img", "_cross_attn_v_img", "_cross_attn_norm_k_img"};
+  constexpr std::array<std::string_view, 6> ends{"_attn2_add_k_proj",   "_attn2_add_v_proj",
+                                                 "_attn2_norm_added_k", "_cross_attn_k_img",
+                                                 "_cross_attn_v_img",   "_cross_attn_norm_k_img"};
   return module.starts_with("condition_embedder_image_embedder_") ||
          module.starts_with("img_emb_") ||
          std::ranges::any_of(ends, [&](std::string_view end) { return module.ends_with(end); });
@@ -188,10 +188,9 @@ void LoraChanges::fit(const LoraFile& file, const Lora& lora, const Find& find,
     const auto* const changed = find(name + std::string(weight));
     const auto* const bias = find(name + ".bias");
     const auto& [held_as, info] = *changed;
-    const bool skips_differences =
-        name == "patch_embedding" && !module.difference.empty() &&
-        without_trailing_ones(tensors.at(module.difference).shape, 0) !=
-            without_trailing_ones(info.shape, 0);
+    const bool skips_differences = name == "patch_embedding" && !module.difference.empty() &&
+                                   without_trailing_ones(tensors.at(module.difference).shape, 0) !=
+                                       without_trailing_ones(info.shape, 0);
     if (skips_differences) {
       left_out_.push_back(fmt::format(
           "{}: tensor '{}' {} is not used, as '{}' has the shape {}: the LoRA was made for a model "
@@ -230,10 +229,10 @@ void LoraChanges::fit(const LoraFile& file, const Lora& lora, const Find& find,
   }
   if (!unfitting.empty()) fail_unfitting(lora, unfitting, names);
   if (!of_images.empty()) {
-    left_out_.push_back(fmt::format(
-        "{}: {} layer{} for images {} not used, as this transformer has none: {}", path,
-        of_images.size(), of_images.size() == 1 ? "" : "s", of_images.size() == 1 ? "is" : "are",
-        grouped(of_images)));
+    left_out_.push_back(
+        fmt::format("{}: {} layer{} for images {} not used, as this transformer has none: {}", path,
+                    of_images.size(), of_images.size() == 1 ? "" : "s",
+                    of_images.size() == 1 ? "is" : "are", grouped(of_images)));
   }
 }
 

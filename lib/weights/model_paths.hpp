@@ -27,11 +27,11 @@ struct ModelPaths {
   std::filesystem::path root;  ///< folder with model_index.json
   // Folders of the parts; root/<part> unless the user gives another.
   std::filesystem::path transformer, vae, text_encoder, tokenizer, scheduler;
-  std::string variant;          ///< of the weight files, as Checkpoint::open; empty: none
+  std::string variant;            ///< of the weight files, as Checkpoint::open; empty: none
   std::vector<LoraFile> loras;    ///< of the transformer; their changes add up
   std::vector<LoraFile> loras_2;  ///< of a second transformer, likewise
   bool strict_loras = false;      ///< those with modules that are not used are refused
-  bool allow_unread = false;    ///< tensors within blocks that nothing reads are no error
+  bool allow_unread = false;      ///< tensors within blocks that nothing reads are no error
   /// For a plan: parts may have no weight files, and there may be no tokenizer.
   bool without_weights = false;
 

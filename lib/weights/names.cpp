@@ -21,8 +21,8 @@ constexpr std::array<Rename, 4> attention{{{".to_q.", ".query."},
                                            {".to_k.", ".key."},
                                            {".to_v.", ".value."},
                                            {".to_out.0.", ".proj_attn."}}};
-// Those of Wan's own code, which ComfyUI's files and most LoRAs have, in blocks and elsewhere; before
-// "weight" and "bias". Its norm3 is the one with weights, which diffusers calls norm2.
+// Those of Wan's own code, which ComfyUI's files and most LoRAs have, in blocks and elsewhere;
+// before "weight" and "bias". Its norm3 is the one with weights, which diffusers calls norm2.
 constexpr std::string_view wan_blocks = "blocks.";
 constexpr std::array<Rename, 18> wan_in_blocks{{{".attn1.to_q.", ".self_attn.q."},
                                                 {".attn1.to_k.", ".self_attn.k."},

@@ -136,10 +136,9 @@ TEST(Options, AreClassified) {
   std::map<Effect, std::set<std::string>> found;
   for (const Option& option : options()) found[option.effect].insert(option.name);
   using Names = std::set<std::string>;
-  EXPECT_EQ(found[Effect::model],
-            (Names{"model.path", "model.transformer", "model.vae", "model.text-encoder",
-                   "model.tokenizer", "model.scheduler", "model.lora", "model.lora-2",
-                   "model.variant"}));
+  EXPECT_EQ(found[Effect::model], (Names{"model.path", "model.transformer", "model.vae",
+                                         "model.text-encoder", "model.tokenizer", "model.scheduler",
+                                         "model.lora", "model.lora-2", "model.variant"}));
   EXPECT_EQ(found[Effect::clips],
             (Names{"prompt.text", "prompt.file", "prompt.image", "prompt.video", "prompt.negative",
                    "prompt.clean", "sample.height", "sample.width", "sample.frames", "sample.fps",

@@ -142,12 +142,18 @@ TEST(FlowSamplers, RefuseWhatNoModelHas) {
     test::expect_error(
         Status::data, [&] { kind.make({.num_train_timesteps = 0}, 1); }, "num_train_timesteps");
     test::expect_error(
-        Status::usage, [&] { kind.make({.levels = {1, 0.5}}, 3); }, "sample.noise-levels",
-        "found 2 levels for 3 steps");
+        Status::usage,
+        [&] {
+          kind.make({.levels = {1, 0.5}}, 3);
+        },
+        "sample.noise-levels", "found 2 levels for 3 steps");
   }
   test::expect_error(
-      Status::usage, [] { unipc_schedule({.levels = {1, 0.5}}, 2); }, "sample.noise-levels",
-      "found 1,0.5 for the sampler unipc", "sample.scheduler = euler");
+      Status::usage,
+      [] {
+        unipc_schedule({.levels = {1, 0.5}}, 2);
+      },
+      "sample.noise-levels", "found 1,0.5 for the sampler unipc", "sample.scheduler = euler");
 }
 
 TEST(NoiseLevels, AreReadAsTheyAreWritten) {
@@ -156,8 +162,8 @@ TEST(NoiseLevels, AreReadAsTheyAreWritten) {
     EXPECT_EQ(NoiseLevels::read(text)->text(), text);
   }
   EXPECT_EQ(NoiseLevels::read("1,0.5")->steps(), 2);
-  for (const char* text : {"", "1,", ",1", "1.5", "1,1", "0.5,0.75", "0", "1,0", "-1", "nan", "1,nan",
-                           "inf", "1 0.5", "1, 0.5", "x"}) {
+  for (const char* text : {"", "1,", ",1", "1.5", "1,1", "0.5,0.75", "0", "1,0", "-1", "nan",
+                           "1,nan", "inf", "1 0.5", "1, 0.5", "x"}) {
     EXPECT_FALSE(NoiseLevels::read(text)) << text;
   }
   std::string many = "1";

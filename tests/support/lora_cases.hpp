@@ -18,8 +18,8 @@ namespace reelmesh::test {
 struct LoraCase {
   const char* name;
   std::vector<std::pair<const char*, double>> files;
-  const char* folder = "lora";                ///< of the files and of reference.safetensors
-  const char* model = "cogvideox/sincos";     ///< that they change
+  const char* folder = "lora";             ///< of the files and of reference.safetensors
+  const char* model = "cogvideox/sincos";  ///< that they change
 
   std::filesystem::path data() const { return data_folder() / folder; }
   std::vector<LoraFile> loras() const {

@@ -218,10 +218,11 @@ TEST(Checkpoint, ReadsAllNumbersOf8Bits) {
   for (const auto& [type, values] : reference.items()) {
     SCOPED_TRACE(type);
     const TempFolder folder;
-    write_file(folder / "diffusion_pytorch_model.safetensors",
-               raw_file(fmt::format(
-                            R"({{"w":{{"dtype":"{}","shape":[16,16],"data_offsets":[0,256]}}}})", type),
-                        256));
+    write_file(
+        folder / "diffusion_pytorch_model.safetensors",
+        raw_file(
+            fmt::format(R"({{"w":{{"dtype":"{}","shape":[16,16],"data_offsets":[0,256]}}}})", type),
+            256));
     const Checkpoint checkpoint = Checkpoint::open(folder.path(), stem);
     checkpoint.check({{"w", {16, 16}}});
     const Tensor wide = checkpoint.load("w", {16, 16}, DType::float32),
@@ -246,13 +247,12 @@ TEST(Checkpoint, ReadsAllNumbersOf8Bits) {
 std::string scaled_file(const std::string& scale, const std::string& type, const Shape& shape,
                         std::int64_t bytes) {
   return raw_file(
-      fmt::format(
-          R"({{"x.weight":{{"dtype":"F8_E4M3","shape":[4,64],"data_offsets":[0,256]}},)"
-          R"("x.{}":{{"dtype":"{}","shape":{},"data_offsets":[256,{}]}},)"
-          R"("x.scale_input":{{"dtype":"F8_E4M3","shape":[],"data_offsets":[{},{}]}},)"
-          R"("scaled_fp8":{{"dtype":"F8_E4M3","shape":[0],"data_offsets":[{},{}]}}}})",
-          scale, type, nlohmann::json(shape).dump(), 256 + bytes, 256 + bytes, 257 + bytes,
-          257 + bytes, 257 + bytes),
+      fmt::format(R"({{"x.weight":{{"dtype":"F8_E4M3","shape":[4,64],"data_offsets":[0,256]}},)"
+                  R"("x.{}":{{"dtype":"{}","shape":{},"data_offsets":[256,{}]}},)"
+                  R"("x.scale_input":{{"dtype":"F8_E4M3","shape":[],"data_offsets":[{},{}]}},)"
+                  R"("scaled_fp8":{{"dtype":"F8_E4M3","shape":[0],"data_offsets":[{},{}]}}}})",
+                  scale, type, nlohmann::json(shape).dump(), 256 + bytes, 256 + bytes, 257 + bytes,
+                  257 + bytes, 257 + bytes),
       static_cast<std::size_t>(257 + bytes));
 }
 
@@ -261,14 +261,15 @@ TEST(Checkpoint, MultipliesByScales) {
   const TempFolder folder;
   const fs::path file = folder / "diffusion_pytorch_model.safetensors";
   fs::create_directory(folder / "plain");
-  write_file(folder / "plain" / "diffusion_pytorch_model.safetensors",
-             raw_file(R"({"x.weight":{"dtype":"F8_E4M3","shape":[4,64],"data_offsets":[0,256]}})", 256));
-  const Tensor plain = Checkpoint::open(folder / "plain", stem)
-                           .load("x.weight", {4, 64}, DType::float32);
+  write_file(
+      folder / "plain" / "diffusion_pytorch_model.safetensors",
+      raw_file(R"({"x.weight":{"dtype":"F8_E4M3","shape":[4,64],"data_offsets":[0,256]}})", 256));
+  const Tensor plain =
+      Checkpoint::open(folder / "plain", stem).load("x.weight", {4, 64}, DType::float32);
   for (const std::string name : {"scale_weight", "weight_scale"}) {
     for (const bool each_row : {false, true}) {
-      std::string bytes = each_row ? scaled_file(name, "F8_E4M3", {4, 1}, 4)
-                                   : scaled_file(name, "F8_E4M3", {}, 1);
+      std::string bytes =
+          each_row ? scaled_file(name, "F8_E4M3", {4, 1}, 4) : scaled_file(name, "F8_E4M3", {}, 1);
       const char codes[] = {1, 14, 60, 64};
       for (std::size_t i = 0; i < (each_row ? 4U : 1U); ++i) {
         bytes[bytes.size() - (each_row ? 5 : 2) + i] = each_row ? codes[i] : codes[2];

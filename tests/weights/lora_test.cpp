@@ -223,8 +223,8 @@ TEST_F(SmallLora, AddsDifferencesTimesTheScaleAlone) {
                                   0.5);
   // W = 1 … 6, B·A = [7 10; 15 22; 23 34]
   EXPECT_THAT(whole(changed, "blocks.0.attn1.to_q.weight").span<float>(),
-              ElementsAre(1.5 + 7 / 4.0, 3 + 10 / 4.0, 4.5 + 15 / 4.0, 6 + 22 / 4.0,
-                          7.5 + 23 / 4.0, 9 + 34 / 4.0));
+              ElementsAre(1.5 + 7 / 4.0, 3 + 10 / 4.0, 4.5 + 15 / 4.0, 6 + 22 / 4.0, 7.5 + 23 / 4.0,
+                          9 + 34 / 4.0));
   EXPECT_THAT(whole(changed, "blocks.0.attn1.to_q.bias").span<float>(), ElementsAre(1.5, 3, 4.5));
   EXPECT_THAT(whole(changed, "norm.weight").span<float>(), ElementsAre(1.5, 3, 4.5));
   EXPECT_THAT(whole(changed, "blocks.0.scale_shift_table").span<float>(),
@@ -250,8 +250,8 @@ TEST_F(SmallLora, LeavesOutWhatIsForModelsThatBeginFromAnImage) {
   const std::vector<Entry> q_alone{{"diffusion_model.blocks.0.self_attn.q.lora_A.weight", {1, 2}},
                                    {"diffusion_model.blocks.0.self_attn.q.lora_B.weight", {3, 1}}};
   std::vector<Entry> entries = q_alone;
-  for (const char* layer : {"blocks.0.cross_attn.k_img", "blocks.10.cross_attn.v_img",
-                            "img_emb.proj.1"}) {
+  for (const char* layer :
+       {"blocks.0.cross_attn.k_img", "blocks.10.cross_attn.v_img", "img_emb.proj.1"}) {
     entries.push_back({fmt::format("diffusion_model.{}.lora_A.weight", layer), {1, 2}});
     entries.push_back({fmt::format("diffusion_model.{}.lora_B.weight", layer), {3, 1}});
     entries.push_back({fmt::format("diffusion_model.{}.diff_b", layer), {3}});
@@ -261,8 +261,8 @@ TEST_F(SmallLora, LeavesOutWhatIsForModelsThatBeginFromAnImage) {
   entries.push_back({"diffusion_model.patch_embedding.diff_b", {3}});
   const Checkpoint changed = with(entries), expected = with(q_alone);
   for (const auto& [name, info] : changed.tensors()) {
-    EXPECT_TRUE(std::ranges::equal(whole(changed, name).span<float>(),
-                                   whole(expected, name).span<float>()))
+    EXPECT_TRUE(
+        std::ranges::equal(whole(changed, name).span<float>(), whole(expected, name).span<float>()))
         << name;
   }
   EXPECT_THAT(changed.changes()->left_out(),
