@@ -50,6 +50,7 @@ REELMESH_CLONES void add_product(const float* up, const float* panel, std::int64
 
 constexpr std::string_view weight = ".weight";
 constexpr std::string_view original_table = ".modulation";
+constexpr std::string_view patches = "patch_embedding";  // of latents, and of what is beside them
 
 std::string without_end(const std::string& name, std::string_view end) {
   return name.substr(0, name.size() - end.size());
@@ -130,109 +131,130 @@ Shape without_trailing_ones(Shape shape, std::size_t min_axes) {
   return shape;
 }
 
-}  // namespace
-
-LoraChanges::LoraChanges(const std::vector<LoraFile>& files, const Find& find,
-                         const std::vector<std::string>& names) {
-  loras_.reserve(files.size());  // terms point to them
-  for (const LoraFile& file : files) {
-    loras_.push_back(Lora::open(file.path));
-    fit(file, loras_.back(), find, names);
-  }
+bool same_shape(const Shape& a, const Shape& b) {
+  return without_trailing_ones(a, 0) == without_trailing_ones(b, 0);
 }
 
-void LoraChanges::fit(const LoraFile& file, const Lora& lora, const Find& find,
-                      const std::vector<std::string>& names) {
-  const std::string path = lora.path().string();
-  const TensorInfos& tensors = lora.file().tensors();
-  const bool changes = file.scale != 0;  // otherwise adding 0 would still change -0
-  std::vector<Unfitting> unfitting;
-  std::vector<std::string> of_images;
-  for (const std::string& other : lora.others()) {
-    unfitting.push_back({other, read_lora_name(other).module});
-  }
-  const WholeNames whole = whole_names(lora, names);
-  // A difference of a whole tensor with this name.
-  const auto add_difference = [&](const LoraModule& module, const std::string& added,
-                                  const TensorInfos::value_type* changed, const std::string& name) {
-    if (changed == nullptr) {
-      unfitting.push_back({added, name});
-      return;
+}  // namespace
+
+// Finds the tensors that a LoRA changes.
+class LoraChanges::Fitting {
+ public:
+  Fitting(LoraChanges& changes, const LoraFile& file, const Lora& lora, const Find& find,
+          const std::vector<std::string>& names)
+      : changes_(changes), file_(file), lora_(lora), find_(find), names_(names) {}
+
+  void fit() {
+    for (const std::string& other : lora_.others()) {
+      unfitting_.push_back({other, read_lora_name(other).module});
     }
-    const Shape &shape = tensors.at(added).shape, &expected = changed->second.shape;
-    require(without_trailing_ones(shape, 0) == without_trailing_ones(expected, 0), Status::data,
-            "{}: tensor '{}' {} does not fit '{}' {}, expected the same shape", path,
-            printable(added), to_string(shape), name, to_string(expected));
-    if (changes) {
-      terms_[changed->first].push_back({&lora, &module, &added, static_cast<float>(file.scale), 0});
-    }
-  };
-  for (const auto& [key, module] : lora.modules()) {
-    if (!module.table_difference.empty()) {
-      const auto table = whole.tables.find(key);
-      add_difference(module, module.table_difference,
-                     table == whole.tables.end() ? nullptr : find(table->second), key);
-    }
-    if (module.rank == 0 && module.difference.empty() && module.bias_difference.empty()) continue;
-    const auto known = whole.modules.find(key);
-    if (known == whole.modules.end()) {
-      if (is_for_images(key)) {
-        of_images.push_back(key);
+    const WholeNames whole = whole_names(lora_, names_);
+    for (const auto& [key, module] : lora_.modules()) {
+      if (!module.table_difference.empty()) {
+        const auto table = whole.tables.find(key);
+        add_difference(module, module.table_difference,
+                       table == whole.tables.end() ? nullptr : find_(table->second), key);
+      }
+      if (module.rank == 0 && module.difference.empty() && module.bias_difference.empty()) continue;
+      if (const auto known = whole.modules.find(key); known != whole.modules.end()) {
+        const std::string& name = known->second;
+        add_differences(module, name);
+        if (module.rank > 0) add_product(module, name);
+      } else if (is_for_images(key)) {
+        of_images_.push_back(key);
       } else {
-        unfitting.push_back(
+        unfitting_.push_back(
             {module.any(), without_end(current_name(key + std::string(weight)), weight)});
       }
-      continue;
     }
-    const std::string& name = known->second;
-    const auto* const changed = find(name + std::string(weight));
-    const auto* const bias = find(name + ".bias");
-    const auto& [held_as, info] = *changed;
-    const bool skips_differences = name == "patch_embedding" && !module.difference.empty() &&
-                                   without_trailing_ones(tensors.at(module.difference).shape, 0) !=
-                                       without_trailing_ones(info.shape, 0);
-    if (skips_differences) {
-      left_out_.push_back(fmt::format(
+    if (!unfitting_.empty()) fail_unfitting(lora_, unfitting_, names_);
+    if (!of_images_.empty()) {
+      changes_.left_out_.push_back(fmt::format(
+          "{}: {} layer{} for images not used, as this transformer has none: {}", path(),
+          of_images_.size(), of_images_.size() == 1 ? "" : "s", grouped(of_images_)));
+    }
+  }
+
+ private:
+  std::string path() const { return lora_.path().string(); }
+  const Shape& shape(const std::string& tensor) const {
+    return lora_.file().tensors().at(tensor).shape;
+  }
+  static std::string weight_of(const std::string& module) { return module + std::string(weight); }
+
+  void add_term(const std::string& held_as, Term term) {
+    if (file_.scale != 0) {  // otherwise adding 0 would still change -0
+      changes_.terms_[held_as].push_back(term);
+    }
+  }
+
+  // changed: the tensor with this name; nullptr: there is none.
+  void add_difference(const LoraModule& module, const std::string& added,
+                      const TensorInfos::value_type* changed, const std::string& name) {
+    if (changed == nullptr) {
+      unfitting_.push_back({added, name});
+      return;
+    }
+    require(same_shape(shape(added), changed->second.shape), Status::data,
+            "{}: tensor '{}' {} does not fit '{}' {}, expected the same shape", path(),
+            printable(added), to_string(shape(added)), name, to_string(changed->second.shape));
+    add_term(changed->first, {&lora_, &module, &added, static_cast<float>(file_.scale), 0});
+  }
+
+  void add_differences(const LoraModule& module, const std::string& name) {
+    const auto* const changed = find_(weight_of(name));
+    const std::string& added = module.difference;
+    if (name == patches && !added.empty() && !same_shape(shape(added), changed->second.shape)) {
+      changes_.left_out_.push_back(fmt::format(
           "{}: tensor '{}' {} is not used, as '{}' has the shape {}: the LoRA was made for a model "
           "with other channels",
-          path, printable(module.difference), to_string(tensors.at(module.difference).shape),
-          name + std::string(weight), to_string(info.shape)));
-    } else {
-      if (!module.difference.empty()) {
-        add_difference(module, module.difference, changed, name + std::string(weight));
-      }
-      if (!module.bias_difference.empty()) {
-        add_difference(module, module.bias_difference, bias, name + ".bias");
-      }
+          path(), printable(added), to_string(shape(added)), weight_of(name),
+          to_string(changed->second.shape)));
+      return;
     }
-    if (module.rank == 0) continue;
-    const Shape &down = tensors.at(module.down).shape, &up = tensors.at(module.up).shape;
+    if (!added.empty()) add_difference(module, added, changed, weight_of(name));
+    if (!module.bias_difference.empty()) {
+      add_difference(module, module.bias_difference, find_(name + ".bias"), name + ".bias");
+    }
+  }
+
+  void add_product(const LoraModule& module, const std::string& name) {
+    const auto& [held_as, info] = *find_(weight_of(name));
+    const Shape &down = shape(module.down), &up = shape(module.up);
     // Convolutions are changed like the matrix [out, all inputs of an output].
     Shape expected = without_trailing_ones(info.shape, 2);
     const std::int64_t out = expected.empty() ? 0 : expected[0];
     if (!expected.empty()) expected[0] = module.rank;
     require(expected.size() >= 2 && without_trailing_ones(down, 2) == expected && up[0] == out,
             Status::data,
-            "{}: tensors '{}' {} and '{}' {} do not fit '{}' {}, expected {} and [{}, {}]", path,
+            "{}: tensors '{}' {} and '{}' {} do not fit '{}' {}, expected {} and [{}, {}]", path(),
             printable(module.down), to_string(down), printable(module.up), to_string(up),
-            name + std::string(weight), to_string(info.shape), to_string(expected), out,
-            module.rank);
-    const auto scale = static_cast<float>(module.factor * file.scale);
-    if (changes) {
-      terms_[held_as].push_back({&lora, &module, nullptr, scale, numel(down) / module.rank});
-    }
-    if (module.bias.empty()) continue;
+            weight_of(name), to_string(info.shape), to_string(expected), out, module.rank);
+    const auto scale = static_cast<float>(module.factor * file_.scale);
+    add_term(held_as, {&lora_, &module, nullptr, scale, numel(down) / module.rank});
+    if (module.bias.empty()) return;
+    const auto* const bias = find_(name + ".bias");
     require(bias != nullptr && bias->second.shape == Shape{out}, Status::data,
-            "{}: tensor '{}' changes a bias, but '{}' has none", path, printable(module.bias),
+            "{}: tensor '{}' changes a bias, but '{}' has none", path(), printable(module.bias),
             name);
-    if (changes) terms_[bias->first].push_back({&lora, &module, &module.bias, scale, 0});
+    add_term(bias->first, {&lora_, &module, &module.bias, scale, 0});
   }
-  if (!unfitting.empty()) fail_unfitting(lora, unfitting, names);
-  if (!of_images.empty()) {
-    left_out_.push_back(
-        fmt::format("{}: {} layer{} for images {} not used, as this transformer has none: {}", path,
-                    of_images.size(), of_images.size() == 1 ? "" : "s",
-                    of_images.size() == 1 ? "is" : "are", grouped(of_images)));
+
+  LoraChanges& changes_;
+  const LoraFile& file_;
+  const Lora& lora_;
+  const Find& find_;
+  const std::vector<std::string>& names_;
+  std::vector<Unfitting> unfitting_;
+  std::vector<std::string> of_images_;
+};
+
+LoraChanges::LoraChanges(const std::vector<LoraFile>& files, const Find& find,
+                         const std::vector<std::string>& names) {
+  loras_.reserve(files.size());  // terms point to them
+  for (const LoraFile& file : files) {
+    loras_.push_back(Lora::open(file.path));
+    Fitting(*this, file, loras_.back(), find, names).fit();
   }
 }
 

@@ -49,8 +49,7 @@ class LoraChanges {
 
  private:
   using Panels = std::shared_ptr<const std::vector<float>>;
-  void fit(const LoraFile& file, const Lora& lora, const Find& find,
-           const std::vector<std::string>& names);
+  class Fitting;  ///< of one LoRA
   Panels term_panels(const Term& term) const;
 
   std::vector<Lora> loras_;

@@ -268,7 +268,7 @@ TEST_F(SmallLora, LeavesOutWhatIsForModelsThatBeginFromAnImage) {
   EXPECT_THAT(changed.changes()->left_out(),
               ElementsAre(testing::AllOf(HasSubstr("patch_embedding.diff' [3, 4] is not used"),
                                          HasSubstr("[3, 2]")),
-                          testing::AllOf(HasSubstr("lora.safetensors: 4 layers for images"),
+                          testing::AllOf(HasSubstr("lora.safetensors: 4 layers for images not used"),
                                          HasSubstr("blocks.*.cross_attn.k_img"))));
   EXPECT_THAT(whole(with({{"patch_embedding.diff", {3, 2}}, {"patch_embedding.diff_b", {3}}}),
                     "patch_embedding.bias")
