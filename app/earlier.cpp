@@ -58,7 +58,7 @@ std::vector<Given> saved_options(const SavedJob& saved, const std::string& file,
             "the file",
             file, option.name);
     if (std::ranges::find(not_taken, option.name) != not_taken.end()) continue;
-    if (option.name == "model.lora") {
+    if (option.name == "model.lora" || option.name == "model.lora-2") {
       option.value = lora_found_from(saved.working_folder, option);
     } else if (is_path(option)) {
       option.value = found_from(saved.working_folder, option.value);

@@ -20,6 +20,7 @@
 #include "sampler/sampler_rows.hpp"
 #include "weights/json.hpp"
 #include "weights/lora.hpp"
+#include "weights/lora_changes.hpp"
 #include "weights/names.hpp"
 #include "weights/tokenizer_file.hpp"
 
@@ -166,7 +167,7 @@ void print_weights(const PartSurvey& part) {
     return fmt::format("{} {}, expected {}", wrong.name, to_string(wrong.found),
                        to_string(wrong.expected));
   });
-  list(part.wrong_types, "of a type other than F32, F16 and BF16",
+  list(part.wrong_types, fmt::format("of a type other than {}", loadable_types),
        [](const PartSurvey::WrongType& wrong) {
          return fmt::format("{}: {}", printable(wrong.name), wrong.dtype);
        });
@@ -290,13 +291,19 @@ std::size_t print_lora(const fs::path& path, double scale) {
                    with_separators(bytes), format_bytes(static_cast<double>(bytes))));
   line("names: " + lora.names());
   if (const std::string left_out = lora.left_out(); !left_out.empty()) line(left_out);
-  std::map<std::string, int> modules, ranks, factors;
+  std::map<std::string, int> modules, ranks, factors, differences;
   for (const auto& [name, module] : lora.modules()) {
     ++modules[without_numbers(name)];
+    for (const std::string* tensor :
+         {&module.difference, &module.bias_difference, &module.table_difference}) {
+      if (!tensor->empty()) ++differences[tensor->substr(tensor->rfind('.') + 1)];
+    }
+    if (module.rank == 0) continue;
     ++ranks[std::to_string(module.rank)];
     ++factors[fmt::format("{:.6g}", module.factor)];
   }
   line(fmt::format("{} modules: {}", lora.modules().size(), counted(modules)));
+  if (!differences.empty()) line("differences of whole tensors: " + counted(differences));
   line("rank " + counted(ranks));
   line(fmt::format("factor, alpha / rank: {}; alpha: {}", counted(factors),
                    lora.source_of_factors()));
@@ -349,7 +356,8 @@ Status inspect_command(int argc, const char* const* argv) {
       print_lora(lora.path, lora.scale);
       ModelPaths one = paths;
       one.loras = {lora};
-      one.open(ModelPart::transformer);
+      const Checkpoint changed = one.open(ModelPart::transformer);
+      for (const std::string& left_out : changed.changes()->left_out()) line(left_out);
       line("fits the transformer");
     });
   }

@@ -42,7 +42,7 @@ JobPlan plan_job(const Job& job, const Conditions& conditions, Inputs inputs,
   planned.kinds = std::move(list.kinds);
   planned.clip_bytes = bytes_of_clips(job);
   if (job.train) planned.clip_bytes += training_program_bytes;
-  planned.loras = lora_memory(job.model.loras) + later;
+  planned.loras = lora_memory(job.model.loras) + lora_memory(job.model.loras_2) + later;
   planned.formats = clip_formats(planned.kinds);
   planned.on_gpu = conditions.on_gpu;
   if (!conditions.on_gpu && job_precision(job, conditions).products == DType::bfloat16) {

@@ -95,10 +95,12 @@ Clip requested_clip(const Job& job, const ClipRequest& request, int index,
                      .width = size.width,
                      .frames = size.frames,
                      .fps = settings.fps.value_or(defaults.fps),
-                     .steps = settings.steps.value_or(defaults.steps),
+                     .steps = settings.steps.value_or(
+                         settings.noise_levels ? settings.noise_levels->steps() : defaults.steps),
                      .guidance = settings.guidance.value_or(defaults.guidance),
                      .strength = record.settings.strength,
                      .flow_shift = settings.flow_shift,
+                     .noise_levels = settings.noise_levels,
                      .cache = settings.cache,
                      .cache_coefficients = settings.cache_coefficients,
                      .seed = request.settings.seed.value_or(first_seed + offset)};

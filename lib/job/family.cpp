@@ -20,6 +20,7 @@
 #include "weights/config.hpp"
 #include "weights/json.hpp"
 #include "weights/lora.hpp"
+#include "weights/lora_changes.hpp"
 
 namespace reelmesh {
 namespace {
@@ -162,12 +163,16 @@ TrainingNoise Family::training_noise(const Job&, const VideoSize&) const {
 }
 
 void Family::check_weights(bool encodes_video) const {
-  for (const LoraFile& file : paths().loras) {
-    const std::string left_out = Lora::open(file.path).left_out();
-    if (left_out.empty()) continue;
+  const auto say_left_out = [&](const std::string& left_out) {
+    if (left_out.empty()) return;
     require(!paths().strict_loras, Status::data, "{}; expected none, as model.lora-strict says",
             left_out);
     log::warning("{}", left_out);
+  };
+  for (const ModelPart part : model_parts) {
+    for (const LoraFile& file : paths().loras_of(part)) {
+      say_left_out(Lora::open(file.path).left_out());
+    }
   }
   const auto make = [&](ModelPart part, const Checkpoint& weights) {
     switch (part) {
@@ -185,7 +190,10 @@ void Family::check_weights(bool encodes_video) const {
   };
   for (const ModelPart part : model_parts) {
     if (!paths().has_weights(part)) continue;
-    open(part).check(asked_by([&](const Checkpoint& weights) { make(part, weights); }));
+    const Checkpoint weights = open(part);
+    weights.check(asked_by([&](const Checkpoint& shapes) { make(part, shapes); }));
+    if (weights.changes() == nullptr) continue;
+    for (const std::string& left_out : weights.changes()->left_out()) say_left_out(left_out);
   }
 }
 
@@ -217,6 +225,11 @@ Clip Family::clip(const Job& job, int index, const Tokenizer& tokenizer,
           "{}: found {} for clip {}, expected none: the samplers of this model have no shift",
           request.settings.flow_shift ? request.where + ": flow_shift" : "sample.flow-shift",
           shift.value_or(0), index);
+  const auto& levels = clip.record.settings.noise_levels;
+  require(!levels || takes_flow_shift(), Status::usage,
+          "{}: found {} for clip {}, expected none: the samplers of this model have their own",
+          request.settings.noise_levels ? request.where + ": noise_levels" : "sample.noise-levels",
+          levels ? levels->text() : "", index);
   complete(clip, job, request, tokenizer);
   if (clip.cache()) set_computed_steps(clip, request);
   return clip;
@@ -262,6 +275,12 @@ void Family::set_computed_steps(Clip& clip, const ClipRequest& request) const {
 }
 
 ClipList Family::clips(const Job& job, const Tokenizer& tokenizer, const Inputs& inputs) const {
+  if (!job.model.loras_2.empty()) {
+    require(has_second_transformer(), Status::usage,
+            "model.lora-2: found {}, expected none: the model in {} has one transformer, which "
+            "model.lora changes",
+            job.model.loras_2.front().path.string(), job.model.root.string());
+  }
   check_options(job);
   const auto inform = [](const std::string& text) { log::info("{}", text); };
   const auto warn = [](const std::string& text) { log::warning("{}", text); };

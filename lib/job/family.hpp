@@ -124,8 +124,10 @@ class Family {
   virtual bool takes(InputKind kind) const { return kind == InputKind::none; }
   /// Error(usage) for options that this family does not support.
   virtual void check_options(const Job& /*job*/) const {}
-  /// Whether its samplers follow ClipSettings::flow_shift; complete() then sets it where it is not
-  /// given.
+  /// Whether ModelPaths::loras_2 change a part.
+  virtual bool has_second_transformer() const { return false; }
+  /// Whether its samplers follow ClipSettings::flow_shift and noise_levels; complete() then sets
+  /// the first where it is not given.
   virtual bool takes_flow_shift() const { return false; }
   /// Of teacache, if they are known for this checkpoint.
   virtual std::optional<CacheCoefficients> cache_coefficients() const { return std::nullopt; }

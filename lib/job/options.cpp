@@ -130,8 +130,7 @@ std::vector<std::int64_t> parse_limits(Text text, Where option) {
   return limits;
 }
 
-void add_lora(Draft& draft, Text text, Where option) {
-  std::vector<LoraFile>& loras = draft.job.model.loras;
+void add_lora(Draft& draft, std::vector<LoraFile>& loras, Text text, Where option) {
   if (text == "none") {
     loras.clear();
     return;
@@ -220,7 +219,14 @@ std::vector<Option> model_options() {
        "SCALE multiplies its changes [default: 1]. "
        "In a training they change the model, and are no part of what it learns. none: no LoRA, for "
        "a job file that has some",
-       nullptr, Effect::model, [](Draft& d, Text text, Where option) { add_lora(d, text, option); },
+       nullptr, Effect::model,
+       [](Draft& d, Text text, Where option) { add_lora(d, d.job.model.loras, text, option); },
+       true},
+      {"model.lora-2", "FILE[:SCALE]",
+       "likewise of the second transformer, of models that have two (Wan 2.2 A14B), whose LoRAs "
+       "come as a file for each: model.lora is for the one of high noise",
+       nullptr, Effect::model,
+       [](Draft& d, Text text, Where option) { add_lora(d, d.job.model.loras_2, text, option); },
        true},
       {"model.lora-strict", "YES|NO",
        "refuse a LoRA that also changes text encoders; otherwise a warning says so, and only what "

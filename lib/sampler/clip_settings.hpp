@@ -12,6 +12,7 @@
 #include <tuple>
 #include <type_traits>
 
+#include "sampler/noise_levels.hpp"
 #include "sampler/step_cache.hpp"
 
 namespace reelmesh {
@@ -25,6 +26,7 @@ struct ClipSettings {
   std::optional<double> guidance;
   std::optional<double> strength;
   std::optional<double> flow_shift;
+  std::optional<NoiseLevels> noise_levels;
   std::optional<StepCache> cache;
   std::optional<CacheCoefficients> cache_coefficients;
   std::optional<std::uint64_t> seed;
@@ -137,6 +139,16 @@ inline constexpr std::tuple clip_settings{
                         "Wan: moves the noise levels of the steps towards the noise, {limits}; "
                         "larger videos need more [default: the checkpoint's]",
                         nullptr},
+    ClipSetting<NoiseLevels>{"sample.noise-levels",
+                             &ClipSettings::noise_levels,
+                             ShownAs::attribute,
+                             InBatch::equal,
+                             {},
+                             "L1,L2,...",
+                             "Wan with sample.scheduler = euler: the noise levels of the steps "
+                             "before the shift, for distilled models, which make clips in those "
+                             "only; {limits} [default: sample.steps of the sampler's]",
+                             nullptr},
     ClipSetting<StepCache>{"sample.cache",
                            &ClipSettings::cache,
                            ShownAs::attribute,

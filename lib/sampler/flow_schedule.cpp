@@ -1,5 +1,7 @@
 #include "sampler/flow_schedule.hpp"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <cmath>
 
@@ -18,6 +20,9 @@ void check(const FlowSettings& settings, int steps) {
   check(settings);
   require(steps >= 1 && steps <= settings.num_train_timesteps, Status::usage,
           "sample.steps is {}, expected 1 to {}", steps, settings.num_train_timesteps);
+  require(settings.levels.empty() || std::ssize(settings.levels) == steps, Status::usage,
+          "sample.noise-levels: found {} levels for {} steps, expected one for each step",
+          settings.levels.size(), steps);
 }
 
 // Element i of numpy.linspace(first, last, count).
@@ -38,6 +43,10 @@ void check(const FlowSettings& settings) {
 
 FlowSchedule unipc_schedule(const FlowSettings& settings, int steps) {
   check(settings, steps);
+  require(settings.levels.empty(), Status::usage,
+          "sample.noise-levels: found {} for the sampler unipc, expected none, or "
+          "sample.scheduler = euler",
+          fmt::join(settings.levels, ","));
   const auto train = static_cast<double>(settings.num_train_timesteps);
   FlowSchedule schedule;
   for (int i = steps; i > 0; --i) {
@@ -52,11 +61,15 @@ FlowSchedule unipc_schedule(const FlowSettings& settings, int steps) {
 FlowSchedule euler_schedule(const FlowSettings& settings, int steps) {
   check(settings, steps);
   const auto train = static_cast<double>(settings.num_train_timesteps);
-  const float lowest = shifted(static_cast<float>(settings.shift), static_cast<float>(1 / train));
+  const auto shift = static_cast<float>(settings.shift);
+  const float lowest = shifted(shift, static_cast<float>(1 / train));
   FlowSchedule schedule;
   for (int i = 0; i < steps; ++i) {
     const double sigma = linspace(train, static_cast<double>(lowest) * train, steps, i) / train;
-    const auto rounded = static_cast<float>(shifted(settings.shift, sigma));
+    const float rounded =
+        settings.levels.empty()
+            ? static_cast<float>(shifted(settings.shift, sigma))
+            : shifted(shift, static_cast<float>(settings.levels[static_cast<std::size_t>(i)]));
     schedule.sigmas.push_back(rounded);
     schedule.timesteps.push_back(static_cast<double>(rounded * static_cast<float>(train)));
   }

@@ -11,6 +11,8 @@ struct FlowSettings {
   std::int64_t num_train_timesteps = 1000;
   /// Moves noise levels towards the noise: σ → shift·σ/(1 + (shift − 1)·σ). More for larger videos.
   double shift = 1;
+  /// Of all steps, before the shift; empty: the sampler's. Only of Euler's.
+  std::vector<double> levels = {};
   friend auto operator<=>(const FlowSettings&, const FlowSettings&) = default;
 };
 
@@ -23,7 +25,8 @@ struct FlowSchedule {
   std::vector<double> timesteps;  ///< that the model is called with, descending
 };
 
-// Error(usage) unless 1 ≤ steps ≤ num_train_timesteps; errors of check().
+// Error(usage) unless 1 ≤ steps ≤ num_train_timesteps, for levels of another number of steps, and
+// for those that the sampler does not take; errors of check().
 
 /// As set_timesteps of diffusers' UniPCMultistepScheduler with use_flow_sigmas: timesteps are
 /// rounded down, noise levels are not.

@@ -33,6 +33,7 @@
 #include "weights/config.hpp"
 #include "weights/json.hpp"
 #include "weights/lora_writer.hpp"
+#include "weights/names.hpp"
 #include "weights/writer.hpp"
 
 namespace reelmesh::train {
@@ -380,10 +381,10 @@ void Training::write_transformer() {
   // What is not trained: position tables, the embedding of the empty caption.
   const Checkpoint checkpoint = samples_.planned.family->open(ModelPart::transformer);
   for (const auto& [name, info] : checkpoint.tensors()) {
-    const bool is_trained =
-        std::ranges::find(model.matrices(), name, &TrainedMatrix::name) != model.matrices().end();
+    const bool is_trained = std::ranges::find(model.matrices(), current_name(name),
+                                              &TrainedMatrix::name) != model.matrices().end();
     const std::optional<DType> dtype = loadable(info.dtype);
-    if (is_trained || !dtype) continue;
+    if (is_trained || !dtype || checkpoint.describes_others(name)) continue;
     all.push_back(checkpoint.load(name, info.shape, *dtype));
     tensors.push_back({name, *dtype, info.shape});
   }

@@ -1,6 +1,7 @@
 #include "weights/checkpoint.hpp"
 
 #include <algorithm>
+#include <array>
 #include <deque>
 #include <system_error>
 #include <utility>
@@ -45,17 +46,19 @@ std::string variant_of(const std::string& file, std::string_view stem) {
     fail(Status::no_input, "{}: is a link to {}, which is not there (an incomplete download?)",
          link.string(), fs::read_symlink(link, error).string());
   }
-  std::vector<std::string> pickles, others;
+  std::vector<std::string> pickles, others, gguf;
   for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {
     const std::string extension = it->path().extension().string();
     const std::string name = it->path().filename().string();
     if (extension == ".safetensors") others.push_back(name);
+    if (extension == ".gguf") gguf.push_back(name);
     if (extension == ".bin" || extension == ".pt" || extension == ".pth" || extension == ".ckpt") {
       pickles.push_back(name);
     }
   }
   std::sort(pickles.begin(), pickles.end());
   std::sort(others.begin(), others.end());
+  std::sort(gguf.begin(), gguf.end());
   std::string hint;
   const std::string of_variant = others.empty() ? "" : variant_of(others.front(), stem);
   if (!of_variant.empty()) {
@@ -67,6 +70,11 @@ std::string variant_of(const std::string& file, std::string_view stem) {
         " (there is {}, but reelmesh reads safetensors only: save the model again with "
         "save_pretrained(..., safe_serialization=True))",
         pickles.front());
+  } else if (!gguf.empty()) {
+    hint = fmt::format(
+        " (there is {}, but GGUF files, whose quantized weights are not read, must be converted to "
+        "safetensors)",
+        gguf.front());
   }
   fail(Status::no_input, "{}: found neither {}.safetensors nor {}.safetensors.index.json{}",
        folder.string(), stem, stem, hint);
@@ -82,6 +90,13 @@ void check_base_name(const std::string& name, const fs::path& index) {
          index.string(), printable(name));
   }
 }
+
+// Of tensors that belong to another one, in the files of ComfyUI and others. Those of the inputs
+// are for products of float8, which are not made here.
+constexpr std::string_view weight_end = ".weight";
+constexpr std::array<std::string_view, 2> scale_ends{".scale_weight", ".weight_scale"};
+constexpr std::array<std::string_view, 3> unused_ends{".scale_input", ".input_scale",
+                                                      ".comfy_quant"};
 
 bool same_but_for_ones_at_the_ends(Shape a, Shape b) {
   for (Shape* shape : {&a, &b}) {
@@ -250,10 +265,50 @@ const TensorInfos::value_type& Checkpoint::find(const std::string& name,
          to_string(info.shape), to_string(expected));
   }
   if (!loadable(info.dtype)) {
-    fail(Status::data, "{}: tensor '{}' holds {}, expected F32, F16 or BF16", info.file.string(),
-         name, info.dtype);
+    fail(Status::data, "{}: tensor '{}' holds {}, expected {}", info.file.string(), name,
+         info.dtype, loadable_types);
+  }
+  if (const auto* scale = scale_of(found->first)) {
+    const std::int64_t rows = expected.empty() ? 1 : expected[0], all = numel(scale->second.shape);
+    require(all == 1 || (all == rows && scale->second.shape[0] == rows), Status::data,
+            "{}: tensor '{}' has shape {}, expected one scale, or one for each of {} rows (scales "
+            "of blocks are not supported)",
+            scale->second.file.string(), printable(scale->first), to_string(scale->second.shape),
+            rows);
   }
   return *found;
+}
+
+const TensorInfos::value_type* Checkpoint::scale_of(const std::string& held_as) const {
+  if (!held_as.ends_with(weight_end)) return nullptr;
+  const std::string layer = held_as.substr(0, held_as.size() - weight_end.size());
+  for (const std::string_view end : scale_ends) {
+    const auto found = tensors().find(layer + std::string(end));
+    if (found != tensors().end()) return &*found;
+  }
+  return nullptr;
+}
+
+std::vector<float> Checkpoint::scales(const TensorInfos::value_type& scale, std::int64_t begin,
+                                      std::int64_t count) const {
+  const auto& [name, info] = scale;
+  const bool is_one = numel(info.shape) == 1;
+  std::vector<float> values(static_cast<std::size_t>(is_one ? 1 : count));
+  const std::int64_t n = std::ssize(values);
+  tensor_file(info).read(contents_->prefix + name, is_one ? 0 : begin, 1, n, DType::float32,
+                         values.data(), n);
+  return values;
+}
+
+bool Checkpoint::describes_others(const std::string& held_as) const {
+  for (const std::string_view end : scale_ends) {
+    if (!held_as.ends_with(end)) continue;
+    const std::string layer = held_as.substr(0, held_as.size() - end.size());
+    return tensors().contains(layer + std::string(weight_end));
+  }
+  return held_as == "scaled_fp8" || std::ranges::any_of(unused_ends, [&](std::string_view end) {
+           return held_as.ends_with(end);
+         });
 }
 
 void Checkpoint::ask(const std::string& name, const Shape& expected) const {
@@ -273,7 +328,7 @@ Tensor Checkpoint::load(const std::string& name, const Shape& expected, DType dt
     return Tensor::empty(expected, dtype, device_.host()).on(device_);
   }
   const auto& [held_as, info] = find(name, expected);
-  if (changes_ != nullptr && changes_->find(held_as) != nullptr) {
+  if (scale_of(held_as) != nullptr || (changes_ != nullptr && changes_->find(held_as) != nullptr)) {
     return load_rows(name, expected, 0, expected.at(0), dtype);
   }
   return tensor_file(info).load(contents_->prefix + held_as, dtype).reshape(expected).on(device_);
@@ -314,17 +369,20 @@ void Checkpoint::read_rows(const std::string& name, const Shape& expected, std::
   one[0] = 1;
   const std::int64_t row = numel(one);
   const LoraChanges::Terms* terms = changes_ == nullptr ? nullptr : changes_->find(held_as);
-  if (terms == nullptr) {
+  const auto* scale = scale_of(held_as);
+  if (terms == nullptr && scale == nullptr) {
     tensor_file(info).read(contents_->prefix + held_as, begin * row, count, row, dtype, into,
                            stride);
     return;
   }
-  // At most so many elements of the tensor, and of B, at once, as lora_memory() counts.
-  constexpr std::int64_t piece = std::int64_t{1} << 18;
+  // At most so many elements of the tensor, and of B, at once, as lora_memory() counts; without
+  // LoRAs as many as stay in the caches.
+  const std::int64_t piece = std::int64_t{1} << (terms == nullptr ? 14 : 18);
   std::int64_t widest = std::max<std::int64_t>(1, row);
-  for (const LoraChanges::Term& term : *terms) widest = std::max(widest, term.module->rank);
+  if (terms != nullptr) widest = std::max(widest, LoraChanges::widest(*terms));
   const std::int64_t rows_at_once = std::max<std::int64_t>(1, piece / widest);
-  std::vector<float> wide;
+  std::vector<float> factors, wide;
+  if (scale != nullptr) factors = scales(*scale, begin, count);
   for (std::int64_t r = 0; r < count; r += rows_at_once) {
     const std::int64_t n = std::min(rows_at_once, count - r);
     std::byte* target = static_cast<std::byte*>(into) + r * stride * size_of(dtype);
@@ -334,7 +392,11 @@ void Checkpoint::read_rows(const std::string& name, const Shape& expected, std::
     const std::int64_t apart = in_place ? stride : row;
     tensor_file(info).read(contents_->prefix + held_as, (begin + r) * row, n, row, DType::float32,
                            values, apart);
-    changes_->add(*terms, begin + r, n, values, apart);
+    for (std::int64_t i = 0; scale != nullptr && i < n; ++i) {
+      const float factor = factors[factors.size() == 1 ? 0 : static_cast<std::size_t>(r + i)];
+      for (std::int64_t k = 0; k < row; ++k) values[i * apart + k] *= factor;
+    }
+    if (terms != nullptr) changes_->add(*terms, begin + r, n, row, values, apart);
     if (in_place) continue;
     for (std::int64_t i = 0; i < n; ++i) {
       convert(values + i * row, DType::float32, target + i * stride * size_of(dtype), dtype, row);
@@ -357,7 +419,8 @@ Difference Checkpoint::compare(const ExpectedShapes& expected) const {
     }
   }
   for (const auto& [name, info] : tensors()) {
-    if (!expected.contains(name) && !expected.contains(current_name(name))) {
+    if (!expected.contains(name) && !expected.contains(current_name(name)) &&
+        !describes_others(name)) {
       out.unexpected.push_back(name);
     }
   }

@@ -44,7 +44,8 @@ WeightFiles weight_files(const std::filesystem::path& folder, std::string_view s
 /// index. Opening reads the headers only. Callers use the current names of diffusers and
 /// transformers; tensors under older names are found too (see names.hpp). Shapes are compared
 /// without extents of 1 at their ends, so that linear layers may be stored as 1×1 convolutions, and
-/// tables with a batch axis. Copies share the open files.
+/// tables with a batch axis. A tensor X.weight is multiplied by X.scale_weight or X.weight_scale,
+/// as files of float8 have them: one number, or one for each row. Copies share the open files.
 class Checkpoint {
  public:
   /// `stem` is "diffusion_pytorch_model" or "model". If <stem>.safetensors.index.json exists, its
@@ -84,11 +85,15 @@ class Checkpoint {
   /// The files that hold the tensors, by their paths.
   const std::map<std::filesystem::path, SafetensorsFile>& files() const { return contents_->files; }
   bool has(const std::string& name) const { return find(name) != nullptr; }
+  /// Whether a tensor of the files says how others are stored: the scale of one that is here, or a
+  /// mark of ComfyUI's files of float8.
+  bool describes_others(const std::string& held_as) const;
 
   /// Says that the tensor will be read by read_rows(), perhaps later. Errors as load().
   void ask(const std::string& name, const Shape& expected) const;
   /// A copy of the tensor as `dtype`, rounded to nearest even, on device(). Throws Error(data) if
-  /// it is missing, its shape is not `expected`, or its type is not F32, F16 or BF16.
+  /// it is missing, its shape is not `expected`, or its type is not one of loadable_types; if its
+  /// scale has another shape.
   Tensor load(const std::string& name, const Shape& expected, DType dtype) const;
   /// Rows [begin, begin + count) of the leading axis; no other bytes are read. `expected` is the
   /// shape of the whole tensor. Errors as load().
@@ -120,6 +125,11 @@ class Checkpoint {
   const TensorInfos::value_type* find(const std::string& name) const;
   const TensorInfos::value_type& find(const std::string& name, const Shape& expected) const;
   const SafetensorsFile& tensor_file(const TensorInfo& info) const { return files().at(info.file); }
+  /// The scale of a tensor by its name in the files; nullptr: it has none.
+  const TensorInfos::value_type* scale_of(const std::string& held_as) const;
+  /// The scales of rows [begin, begin + count); one for all of them if there is only one.
+  std::vector<float> scales(const TensorInfos::value_type& scale, std::int64_t begin,
+                            std::int64_t count) const;
 
   std::shared_ptr<const Contents> contents_;  ///< null for shapes only
   ExpectedShapes* asked_ = nullptr;

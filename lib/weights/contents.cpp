@@ -40,17 +40,18 @@ ModelContents::ModelContents(const ModelPaths& paths) {
                     [](ModelPart part) { return std::string_view(part_folder(part)); });
   for (const ModelPart part : by_name) parts_.push_back(paths.open(part));
   int applied = 0;
-  for (const Checkpoint& part : parts_) {
-    const LoraChanges* changes = part.changes();
+  for (std::size_t part = 0; part < parts_.size(); ++part) {
+    const LoraChanges* changes = parts_[part].changes();
     if (changes == nullptr) continue;
+    const std::vector<LoraFile>& files = paths.loras_of(by_name[part]);
     for (std::size_t i = 0; i < changes->loras().size(); ++i) {
-      if (paths.loras[i].scale == 0) continue;  // results do not depend on it
+      if (files[i].scale == 0) continue;  // results do not depend on it
       const Lora& lora = changes->loras()[i];
       add_tensors(outline, fmt::format("lora/{:03}/", applied++), {{lora.path(), &lora.file()}},
                   lora.file().tensors());
       for (const auto& [name, module] : lora.modules()) {
         outline.add(name);
-        outline.add(fmt::format("{:a}", module.factor * paths.loras[i].scale));
+        outline.add(fmt::format("{:a}", module.factor * files[i].scale));
       }
     }
   }

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/units.hpp"
+#include "weights/float8.hpp"
 #include "weights/json.hpp"
 
 namespace reelmesh {
@@ -136,7 +137,7 @@ std::optional<int> dtype_bits(std::string_view dtype) {
 std::optional<DType> loadable(std::string_view dtype) {
   if (dtype == "F32") return DType::float32;
   if (dtype == "F16") return DType::float16;
-  if (dtype == "BF16") return DType::bfloat16;
+  if (dtype == "BF16" || float8_values(dtype) != nullptr) return DType::bfloat16;
   return std::nullopt;
 }
 

@@ -33,8 +33,10 @@ constexpr std::size_t max_rank = 16;
 /// Bits per element of a type of the format ("F32"); nullopt for unknown names.
 std::optional<int> dtype_bits(std::string_view dtype);
 
-/// The DType of "F32", "F16" and "BF16"; nullopt for types that cannot be loaded.
+/// The DType of "F32", "F16" and "BF16"; bfloat16 for "F8_E4M3" and "F8_E5M2", all of whose values
+/// it has; nullopt for types that cannot be loaded.
 std::optional<DType> loadable(std::string_view dtype);
+inline constexpr const char* loadable_types = "F32, F16, BF16, F8_E4M3 or F8_E5M2";
 /// The format's name of a DType: "F32".
 std::string_view safetensors_dtype(DType dtype);
 

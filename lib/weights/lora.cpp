@@ -47,6 +47,13 @@ fs::path needed_file_in(const fs::path& path) {
 
 }  // namespace
 
+const std::string& LoraModule::any() const {
+  for (const std::string* tensor : {&down, &up, &bias, &difference, &bias_difference}) {
+    if (!tensor->empty()) return *tensor;
+  }
+  return table_difference;
+}
+
 bool may_be_lora(const fs::path& path) {
   const auto file = file_in(path);
   return file && is_file(*file);
@@ -67,7 +74,11 @@ class Lora::Reader {
         "'transformer.transformer_blocks.0.attn1.to_q.lora_A.weight'",
         where(),
         lora_.others_.empty() ? "" : fmt::format(" (there is '{}')", printable(lora_.others_[0])));
-    const LoraName first = read_lora_name(lora_.modules_.begin()->second.down);
+    const auto with_matrices = std::ranges::find_if(
+        lora_.modules_, [](const auto& module) { return module.second.rank > 0; });
+    const auto shown =
+        with_matrices == lora_.modules_.end() ? lora_.modules_.begin() : with_matrices;
+    const LoraName first = read_lora_name(shown->second.any());
     lora_.names_ =
         fmt::format("{} ({}MODULE{})", first.writer, printable(first.prefix), first.ending);
     lora_.underscored_ = first.underscored;
@@ -95,9 +106,8 @@ class Lora::Reader {
       lora_.others_.push_back(name);
       return;
     }
-    require(loadable(info.dtype).has_value(), Status::data,
-            "{}: tensor '{}' holds {}, expected F32, F16 or BF16", where(), printable(name),
-            info.dtype);
+    require(loadable(info.dtype).has_value(), Status::data, "{}: tensor '{}' holds {}, expected {}",
+            where(), printable(name), info.dtype, loadable_types);
     if (!prefix_) prefix_ = known.prefix;
     require(*prefix_ == known.prefix, Status::data,
             "{}: tensor '{}' begins with '{}', others with '{}', expected the same for all",
@@ -117,6 +127,12 @@ class Lora::Reader {
         return module.bias;
       case LoraRole::alpha:
         return alphas_[known.module];
+      case LoraRole::difference:
+        return module.difference;
+      case LoraRole::bias_difference:
+        return module.bias_difference;
+      case LoraRole::table_difference:
+        return module.table_difference;
       case LoraRole::text_encoder:
       case LoraRole::unknown:
         break;
@@ -131,11 +147,12 @@ class Lora::Reader {
   }
 
   void check_pair(const std::string& name, LoraModule& module) {
+    const bool matrices = !module.down.empty() || !module.up.empty() || !module.bias.empty() ||
+                          alphas_.contains(name);
+    if (!matrices) return;  // differences only
     if (module.down.empty() || module.up.empty()) {
-      const std::string& found = !module.down.empty()   ? module.down
-                                 : !module.up.empty()   ? module.up
-                                 : !module.bias.empty() ? module.bias
-                                                        : alphas_[name];
+      const bool alpha_alone = module.down.empty() && module.up.empty() && module.bias.empty();
+      const std::string& found = alpha_alone ? alphas_[name] : module.any();
       fail(Status::data, "{}: tensor '{}' without the {} of module '{}'", where(), printable(found),
            module.down.empty() ? "lora_A (down)" : "lora_B (up)", printable(name));
     }
@@ -169,7 +186,9 @@ class Lora::Reader {
     }
     if (prefix_->find(peft_prefix) == std::string::npos) return std::nullopt;
     const fs::path file = lora_.path().parent_path() / peft_config;
-    const bool needed = alphas_.size() < lora_.modules_.size();
+    const auto changed = std::ranges::count_if(
+        lora_.modules_, [](const auto& module) { return module.second.rank > 0; });
+    const bool needed = std::ssize(alphas_) < changed;
     if (!needed && !is_file(file)) return std::nullopt;
     require(is_file(file), Status::no_input,
             "{}: not found, expected beside {}: it holds lora_alpha of a LoRA saved by PEFT, "
@@ -185,6 +204,7 @@ class Lora::Reader {
       require(alphas_.empty(), Status::data, "{}: tensor '{}' and {}: alpha is given twice",
               where(), alphas_.empty() ? "" : printable(alphas_.begin()->second), lora_.source_);
       for (auto& [name, module] : lora_.modules_) {
+        if (module.rank == 0) continue;
         require(known->rank(name) == module.rank, Status::data,
                 "{}: module '{}' has rank {}, but {} says {}", where(), printable(name),
                 module.rank, lora_.source_, known->rank(name));

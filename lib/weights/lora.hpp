@@ -5,7 +5,9 @@
 // (CogVideoXLoraLoaderMixin) and in PEFT: alpha and ranks are in the file's metadata
 // (lora_adapter_metadata of diffusers), in adapter_config.json beside a file of PEFT, or alpha is a
 // tensor of the module. Alpha is a module's own rank, so its factor 1, where nothing says otherwise
-// (diffusers since PR 14409; 0.36 took the rank of the first module for all).
+// (diffusers since PR 14409; 0.36 took the rank of the first module for all). Distilled models come
+// as such files too, with differences of whole tensors: weights and biases that are no linear
+// layer's, or small.
 #include <cstdint>
 #include <filesystem>
 #include <map>
@@ -22,11 +24,15 @@ constexpr double max_lora_alpha = 1e6;  ///< in absolute value
 constexpr std::size_t max_loras = 64;   ///< of a model
 
 struct LoraModule {
-  // Names of tensors in the file; there are always both matrices.
+  // Names of tensors in the file; empty: none. There are both matrices or none.
   std::string down, up;
-  std::string bias;  ///< empty: none
-  std::int64_t rank = 0;
-  double factor = 1;  ///< of B·A, without the scale that the user gives
+  std::string bias;
+  std::string difference, bias_difference, table_difference;  ///< not multiplied by `factor`
+  std::int64_t rank = 0;                                      ///< 0: differences only
+  double factor = 1;  ///< of B·A and `bias`, without the scale that the user gives
+
+  /// One of the tensors, by which people find the module.
+  const std::string& any() const;
 };
 
 class Lora {

@@ -21,34 +21,39 @@ class LoraChanges {
   struct Term {
     const Lora* lora;
     const LoraModule* module;
-    bool bias;
-    float scale;  ///< factor · scale of the file
-    std::int64_t columns;
+    const std::string* added;  ///< the tensor of the file that is added; null: B·A
+    float scale;               ///< that of the file, times the module's factor if it has one
+    std::int64_t columns;      ///< of A
   };
   using Terms = std::vector<Term>;
 
   /// find: the tensor of the checkpoint with this current name, or nullptr. names: of all tensors
   /// of the checkpoint, for messages. Errors as Lora::open; Error(data) if tensors of a LoRA
-  /// fit nothing in the checkpoint, or have another shape.
+  /// fit nothing in the checkpoint, or have another shape; but see left_out().
   using Find = std::function<const TensorInfos::value_type*(const std::string& name)>;
   LoraChanges(const std::vector<LoraFile>& files, const Find& find,
               const std::vector<std::string>& names);
 
   const std::vector<Lora>& loras() const { return loras_; }
+  /// For people, what is not used since this transformer is another one than the LoRA was made for:
+  /// layers for images, and changes of the embedding of patches of other channels.
+  const std::vector<std::string>& left_out() const { return left_out_; }
   /// Of a tensor by its name in the checkpoint; nullptr if nothing changes it.
   const Terms* find(const std::string& name) const;
-  /// Adds to rows [first, first + rows) of a tensor, which lie `stride` elements apart.
-  /// Thread-safe.
-  void add(const Terms& terms, std::int64_t first, std::int64_t rows, float* values,
-           std::int64_t stride) const;
+  /// Adds to rows [first, first + rows) of a tensor, of `row` elements each, which lie `stride`
+  /// elements apart. Thread-safe.
+  void add(const Terms& terms, std::int64_t first, std::int64_t rows, std::int64_t row,
+           float* values, std::int64_t stride) const;
+  /// The most elements of B for a row.
+  static std::int64_t widest(const Terms& terms);
 
  private:
   using Panels = std::shared_ptr<const std::vector<float>>;
-  void fit(const LoraFile& file, const Lora& lora, const Find& find,
-           const std::vector<std::string>& names);
+  class Fitting;  ///< of one LoRA
   Panels term_panels(const Term& term) const;
 
   std::vector<Lora> loras_;
+  std::vector<std::string> left_out_;
   std::map<std::string, Terms> terms_;
 
   // The last used matrices A, in panels. Layers are read one after the other, so a few are enough.

@@ -39,7 +39,7 @@ struct Ending {
 };
 
 // More specific ones first.
-constexpr std::array<Ending, 19> endings{{{".lora_A.weight", LoraRole::down},
+constexpr std::array<Ending, 22> endings{{{".lora_A.weight", LoraRole::down},
                                           {".lora_B.weight", LoraRole::up},
                                           {".lora_B.bias", LoraRole::bias},
                                           {".lora_A.default.weight", LoraRole::down},
@@ -57,7 +57,10 @@ constexpr std::array<Ending, 19> endings{{{".lora_A.weight", LoraRole::down},
                                           {".to_out_lora.up.weight", LoraRole::up, ".to_out.0"},
                                           {".lora.down.weight", LoraRole::down},
                                           {".lora.up.weight", LoraRole::up},
-                                          {".alpha", LoraRole::alpha}}};
+                                          {".alpha", LoraRole::alpha},
+                                          {".diff", LoraRole::difference},
+                                          {".diff_b", LoraRole::bias_difference},
+                                          {".diff_m", LoraRole::table_difference}}};
 
 constexpr std::string_view how_to_merge =
     "merge it into the transformer with the program that made it, and give that folder as "

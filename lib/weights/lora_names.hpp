@@ -11,18 +11,23 @@
 //   lora_unet_MODULE.lora_down.weight       kohya's and musubi's scripts: MODULE has '_' for '.'
 //   lora_unet__MODULE.lora_down.weight      VideoX-Fun, likewise
 //
-// and lora_B (up) likewise; MODULE.lora_B.bias changes the bias; MODULE.alpha is a number. Prefixes
-// may follow one another, also "module." and "unet.", which wrappers of a model add.
+// and lora_B (up) likewise; MODULE.lora_B.bias changes the bias; MODULE.alpha is a number. What is
+// added as it is: MODULE.diff to the weight, MODULE.diff_b to the bias, BLOCK.diff_m to the table
+// of Wan's block. Prefixes may follow one another, also "module." and "unet.", which wrappers of a
+// model add. Modules of Wan have the names of diffusers, or those of Wan's own code (names.hpp).
 #include <string>
 #include <string_view>
 
 namespace reelmesh {
 
 enum class LoraRole {
-  down,          ///< A: [rank, in]
-  up,            ///< B: [out, rank]
-  bias,          ///< a change of the bias
-  alpha,         ///< one number
+  down,        ///< A: [rank, in]
+  up,          ///< B: [out, rank]
+  bias,        ///< a change of the bias
+  alpha,       ///< one number
+  difference,  ///< of the whole weight
+  bias_difference,
+  table_difference,
   text_encoder,  ///< anything of a text encoder
   unknown        ///< not of a LoRA
 };

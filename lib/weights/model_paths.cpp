@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <system_error>
+#include <utility>
 
 #include "base/error.hpp"
 #include "weights/checkpoint.hpp"
@@ -202,9 +203,12 @@ void ModelPaths::check() const {
             printable(variant), root.string(), weights_stem(ModelPart::transformer),
             printable(variant));
   }
-  for (const LoraFile& lora : loras) {
-    require(std::filesystem::exists(lora.path, unreadable), Status::no_input,
-            "model.lora: {} not found", lora.path.string());
+  for (const auto& [files, option] :
+       {std::pair{&loras, "model.lora"}, std::pair{&loras_2, "model.lora-2"}}) {
+    for (const LoraFile& lora : *files) {
+      require(std::filesystem::exists(lora.path, unreadable), Status::no_input, "{}: {} not found",
+              option, lora.path.string());
+    }
   }
 }
 
@@ -244,18 +248,26 @@ NamedClass class_of_part(const ModelPaths& paths, const std::string& part, const
   return {name.empty() ? "(none)" : printable(name), config.file().string()};
 }
 
+const std::vector<LoraFile>& ModelPaths::loras_of(ModelPart part) const {
+  static const std::vector<LoraFile> none;
+  return part == ModelPart::transformer ? loras : none;
+}
+
 std::string ModelPaths::text() const {
   std::string text = root.string();
-  for (const LoraFile& lora : loras) {
-    text += (&lora == &loras.front() ? " with LoRA " : ", ") + lora.path.string();
+  const char* before = " with LoRA ";
+  const auto add = [&](const LoraFile& lora, const char* of) {
+    text += before + lora.path.string() + of;
     if (lora.scale != 1) text += fmt::format(" (scale {})", lora.scale);
-  }
+    before = ", ";
+  };
+  for (const LoraFile& lora : loras) add(lora, "");
+  for (const LoraFile& lora : loras_2) add(lora, " of the second transformer");
   return text;
 }
 
 Checkpoint ModelPaths::open(ModelPart part) const {
-  const Checkpoint plain = Checkpoint::open(folder(part), weights_stem(part), variant);
-  return part == ModelPart::transformer ? plain.with(loras) : plain;
+  return Checkpoint::open(folder(part), weights_stem(part), variant).with(loras_of(part));
 }
 
 }  // namespace reelmesh

@@ -27,10 +27,11 @@ struct ModelPaths {
   std::filesystem::path root;  ///< folder with model_index.json
   // Folders of the parts; root/<part> unless the user gives another.
   std::filesystem::path transformer, vae, text_encoder, tokenizer, scheduler;
-  std::string variant;          ///< of the weight files, as Checkpoint::open; empty: none
-  std::vector<LoraFile> loras;  ///< of the transformer; their changes add up
-  bool strict_loras = false;    ///< those with modules that are not used are refused
-  bool allow_unread = false;    ///< tensors within blocks that nothing reads are no error
+  std::string variant;            ///< of the weight files, as Checkpoint::open; empty: none
+  std::vector<LoraFile> loras;    ///< of the transformer; their changes add up
+  std::vector<LoraFile> loras_2;  ///< of a second transformer, likewise
+  bool strict_loras = false;      ///< those with modules that are not used are refused
+  bool allow_unread = false;      ///< tensors within blocks that nothing reads are no error
   /// For a plan: parts may have no weight files, and there may be no tokenizer.
   bool without_weights = false;
 
@@ -57,10 +58,13 @@ struct ModelPaths {
   bool has_weights(ModelPart part) const;
   bool has_tokenizer() const;  ///< likewise
 
+  /// The LoRAs of a part; none but for transformers.
+  const std::vector<LoraFile>& loras_of(ModelPart part) const;
+
   /// For people: "models/x with LoRA ink.safetensors (scale 0.8), orbit.safetensors".
   std::string text() const;
 
-  /// The weights of a part, the transformer's with its LoRAs. Errors as Checkpoint::open and
+  /// The weights of a part, a transformer's with its LoRAs. Errors as Checkpoint::open and
   /// Checkpoint::with.
   Checkpoint open(ModelPart part) const;
 };

@@ -7,7 +7,7 @@ namespace reelmesh {
 /// The other names under which checkpoints may hold the tensor `name`, preferred first:
 /// older versions of diffusers called the attention's to_q, to_k, to_v and to_out.0 query, key,
 /// value and proj_attn; transformers ties T5's shared.weight to encoder.embed_tokens.weight and
-/// writes either or both.
+/// writes either or both; Wan's own code, and ComfyUI's files, call attn1 self_attn, and so on.
 std::vector<std::string> older_names(const std::string& name);
 
 /// The current name of a tensor that a checkpoint calls `name`; `name` itself if that is current.

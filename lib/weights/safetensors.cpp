@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "tensor/convert.hpp"
+#include "weights/float8.hpp"
 #include "weights/json.hpp"
 
 namespace reelmesh {
@@ -79,10 +80,11 @@ void SafetensorsFile::read(const std::string& name, std::int64_t first, std::int
   const TensorInfo& info = found->second;
   const std::optional<DType> from = loadable(info.dtype);
   if (!from) {
-    fail(Status::data, "{}: tensor '{}' holds {}, expected F32, F16 or BF16", path().string(),
-         printable(name), info.dtype);
+    fail(Status::data, "{}: tensor '{}' holds {}, expected {}", path().string(), printable(name),
+         info.dtype, loadable_types);
   }
-  const std::int64_t width = size_of(*from);
+  const auto* float8 = float8_values(info.dtype);
+  const std::int64_t width = float8 == nullptr ? size_of(*from) : 1;
   const std::int64_t count = rows * row;
   expect(first >= 0 && rows >= 0 && row >= 0 && stride >= row && first <= info.bytes / width &&
              count <= info.bytes / width - first,
@@ -90,7 +92,7 @@ void SafetensorsFile::read(const std::string& name, std::int64_t first, std::int
          to_string(info.shape));
 
   const std::int64_t begin = info.begin + first * width;
-  if (*from == dtype && (rows == 1 || stride == row)) {
+  if (float8 == nullptr && *from == dtype && (rows == 1 || stride == row)) {
     file_.read_part(begin, count * width, into);
     return file_.require_unchanged();
   }
@@ -108,9 +110,14 @@ void SafetensorsFile::read(const std::string& name, std::int64_t first, std::int
       file_.read_part(begin + (r * row + done) * width, ((n - 1) * row + length) * width,
                       buffer.get());
       for (std::int64_t i = 0; i < n; ++i) {
-        convert(buffer.get() + i * row * width, *from,
-                static_cast<std::byte*>(into) + ((r + i) * stride + done) * size_of(dtype), dtype,
-                length);
+        const std::byte* source = buffer.get() + i * row * width;
+        std::byte* target =
+            static_cast<std::byte*>(into) + ((r + i) * stride + done) * size_of(dtype);
+        if (float8 != nullptr) {
+          convert_float8(*float8, source, target, dtype, length);
+        } else {
+          convert(source, *from, target, dtype, length);
+        }
       }
     }
   }

@@ -24,8 +24,8 @@ class SafetensorsFile {
   const RegularFile& bytes() const { return file_; }
 
   /// A copy of the whole tensor, converted to `dtype` (rounding to nearest even). Throws
-  /// Error(data) if it is missing, its type is not F32, F16 or BF16, or the file has
-  /// changed since it was opened.
+  /// Error(data) if it is missing, its type is not one of loadable_types, or the file has changed
+  /// since it was opened.
   Tensor load(const std::string& name, DType dtype) const;
   /// Elements [first, first + numel(shape)) of the tensor in row-major order, as `shape`.
   Tensor load_elements(const std::string& name, std::int64_t first, Shape shape, DType dtype) const;

@@ -452,6 +452,9 @@ TEST_F(Options, RefusesWithOneMessage) {
        "64: --numerics.dtype: found 'float64', expected one of float32, bfloat16, float16"},
       {{"--sample.scheduler", "heun"},
        "64: --sample.scheduler: found 'heun', expected one of ddim, dpm, unipc, euler"},
+      {{"--sample.noise-levels", "0.5,0.75"},
+       "64: --sample.noise-levels: found '0.5,0.75', expected 1 to 1000 numbers above 0 and at "
+       "most 1"},
       {{"--sample.flow-shift", "0"},
        "64: --sample.flow-shift: found '0', expected a number above 0, at most 1000"},
       {{"--sample.dynamic-guidance", "1"},
@@ -600,6 +603,12 @@ TEST_F(Options, LorasHaveScalesAndAddUp) {
     EXPECT_EQ(loras[i].scale, expected[i].second);
   }
   EXPECT_TRUE(parse_more({"--model.lora", "a", "--model.lora", "none"}).model.loras.empty());
+  const ModelPaths second = parse_more({"--model.lora-2", "a:0.5", "--model.lora", "b"}).model;
+  ASSERT_EQ(second.loras_2.size(), 1U);
+  EXPECT_EQ(second.loras_2[0].path, "a");
+  EXPECT_EQ(second.loras_2[0].scale, 0.5);
+  EXPECT_EQ(second.loras.size(), 1U);
+  EXPECT_EQ(second.text(), "m with LoRA b, a of the second transformer (scale 0.5)");
   EXPECT_FALSE(parse_more({}).model.strict_loras);
   EXPECT_TRUE(parse_more({"--model.lora-strict", "yes"}).model.strict_loras);
   EXPECT_FALSE(parse_more({}).model.allow_unread);

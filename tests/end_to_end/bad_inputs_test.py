@@ -290,6 +290,8 @@ OPTIONS = [row(given, option(key, value), USAGE, f"--{key}: found '{value}', exp
         "sample.seed: 18446744073709551615 + 1 for clip 1 exceeds 64 bits"),
     row("a shift for samplers without one", option("sample.flow-shift", 3), USAGE,
         "sample.flow-shift: found 3 for clip 0, expected none: "),
+    row("noise levels for samplers with their own", option("sample.noise-levels", "1,0.5"), USAGE,
+        "sample.noise-levels: found 1,0.5 for clip 0, expected none: "),
 ]
 
 JOB_FILES = [
@@ -500,7 +502,7 @@ WEIGHTS = [
     row("a tensor of an unknown type", tensor(NAME, "dtype", "F33"), DATA_ERROR, TRANSFORMER, NAME,
         'dtype is "F33", expected a type such as "F32"'),
     row("a tensor of integers", tensor(NAME, "dtype", "I32"), DATA_ERROR, TRANSFORMER, NAME,
-        "holds I32, expected F32, F16 or BF16"),
+        "holds I32, expected F32, F16, BF16, F8_E4M3 or F8_E5M2"),
     row("a tensor of another shape", tensor(NAME, "shape", lambda old: [old[1], old[0]]),
         DATA_ERROR, TRANSFORMER, NAME, "has shape", "expected"),
     row("a missing tensor", header(lambda values: values.update(other=values.pop(NAME))),

@@ -1,5 +1,6 @@
-"""Wan through the program: the results of diffusers' WanPipeline; a job goes on within a clip; bad
-options and models are refused. tests/pipeline/layouts tests layouts."""
+"""Wan through the program: the results of diffusers' WanPipeline, also in a few steps and with a
+LoRA; weights of float8 with Wan's own names; a job goes on within a clip; bad options and models are
+refused. tests/pipeline/layouts tests layouts."""
 
 import json
 import os
@@ -9,10 +10,17 @@ import signal
 import numpy
 
 from interrupted import Interrupted
-from support import DATA, ERROR, main, read_clip, read_safetensors, relative, run
+from support import (DATA, ERROR, main, read_clip, read_safetensors, relative, run, write_header)
 
 MODEL = DATA.parent / "wan" / "float32"
 FACTS = json.loads((MODEL / "pipeline.json").read_text())
+FEW = json.loads((MODEL / "few_steps.json").read_text())
+# Wan's own names of the layers of a block that have matrices, and others.
+OWN_NAMES = {"attn1.to_q": "self_attn.q", "attn1.to_k": "self_attn.k", "attn1.to_v": "self_attn.v",
+             "attn1.to_out.0": "self_attn.o", "attn2.to_q": "cross_attn.q", "attn1.": "self_attn.",
+             "attn2.to_k": "cross_attn.k", "attn2.to_v": "cross_attn.v",
+             "attn2.to_out.0": "cross_attn.o", "attn2.": "cross_attn.", "ffn.net.0.proj": "ffn.0",
+             "ffn.net.2": "ffn.2", "norm2": "norm3"}
 
 
 def options(output, index=0, **more):
@@ -43,6 +51,85 @@ class Wan(Interrupted):
                 video = clip["video"][FACTS["frames"]].astype(int)
                 self.assertLessEqual(abs(video - expected["frames"].astype(int)).max(), 1)
 
+    def few_steps(self, clip, **more):
+        own = {"model.path": MODEL, "prompt.text": clip["prompt"], "sample.seed": clip["seed"],
+               "sample.guidance": 1, "sample.flow-shift": clip["shift"],
+               "sample.scheduler": "euler", "sample.height": FEW["height"],
+               "sample.width": FEW["width"], "sample.frames": FEW["num_frames"]}
+        if "levels" in clip:
+            own["sample.noise-levels"] = ",".join(map(str, clip["levels"]))
+        else:
+            own["sample.steps"] = clip["steps"]
+        if "lora" in clip:
+            own["model.lora"] = f"{MODEL.parent / 'lora' / clip['lora']}:{clip['strength']}"
+        return own | more
+
+    def test_makes_clips_in_few_steps(self):
+        """As distilled models are used: no guidance, Euler, noise levels and a LoRA."""
+        tensors = read_safetensors(MODEL / "few_steps.safetensors")
+        for index, clip in enumerate(FEW["clips"]):
+            job = self.few_steps(clip) | {"output.path": self.folder / str(index)}
+            found = read_clip(self.make(job))
+            with self.subTest(clip=index):
+                self.assertLess(relative(found["latents"], tensors[f"clip{index}.latents"]), 1e-5)
+                self.assertEqual(found["attributes"]["steps"], clip["steps"])
+                self.assertEqual("noise_levels" in found["attributes"], "levels" in clip)
+
+    def test_plans_one_branch_without_guidance(self):
+        job = self.few_steps(FEW["clips"][1]) | {"output.path": self.folder / "out"}
+        one, two = (self.planned(job | {"sample.guidance": guidance}, "--ranks", 2)
+                    for guidance in (1, 5))
+        self.assertEqual(one["clip"]["steps"], 4)
+        self.assertEqual([plan["layout"]["mesh"]["cfg"] for plan in (one, two)], [1, 2])
+
+    def test_reads_float8_with_wans_own_names(self):
+        """A file as ComfyUI's: matrices of float8 with scales, and the same values in float32."""
+        values = [float("nan") if bits & 127 == 127 else (-1) ** (bits >> 7) * (
+            (8 + bits % 8) * 2.0 ** ((bits >> 3 & 15) - 10) if bits >> 3 & 15 else bits % 8 / 512)
+            for bits in range(256)]
+        table = numpy.array(values, numpy.float32)
+        generator = numpy.random.default_rng(1)
+        header, wide = {}, {}
+        blobs, wide_blobs = bytearray(), bytearray()
+
+        def add(entries, blob, name, dtype, array):
+            entries[name] = {"dtype": dtype, "shape": array.shape,
+                             "data_offsets": [len(blob), len(blob) + array.nbytes]}
+            blob += array.tobytes()
+
+        for name, array in read_safetensors(
+                MODEL / "transformer/diffusion_pytorch_model.safetensors").items():
+            own = name.replace("scale_shift_table", "modulation" if "blocks" in name
+                               else "head.modulation").replace("proj_out", "head.head")
+            own = own.replace("condition_embedder.time_proj", "time_projection.1")
+            for kind in ("text", "time"):
+                own = own.replace(f"condition_embedder.{kind}_embedder.linear_1", f"{kind}_embedding.0")
+                own = own.replace(f"condition_embedder.{kind}_embedder.linear_2", f"{kind}_embedding.2")
+            for current, original in OWN_NAMES.items() if "blocks" in name else ():
+                own = own.replace(f".{current}", f".{original}")
+            if array.ndim == 2 and "blocks" in name:
+                codes = generator.integers(0, 0x5F, array.shape, numpy.uint8)  # to 30
+                codes |= generator.integers(0, 2, array.shape, numpy.uint8) << 7
+                scale = numpy.float32(0.011)
+                add(header, blobs, own, "F8_E4M3", codes)
+                add(header, blobs, own.replace(".weight", ".scale_weight"), "F32",
+                    numpy.array(scale))
+                array = table[codes] * scale
+            else:
+                add(header, blobs, own, "F32", array)
+            add(wide, wide_blobs, name, "F32", array)
+        add(header, blobs, "scaled_fp8", "F8_E4M3", numpy.zeros(0, numpy.uint8))
+        clips = []
+        for folder, entries, blob in (("float8", header, blobs), ("wide", wide, wide_blobs)):
+            path = self.folder / folder
+            path.mkdir()
+            shutil.copy(MODEL / "transformer/config.json", path)
+            write_header(path / "diffusion_pytorch_model.safetensors", entries, bytes(blob))
+            job = self.few_steps(FEW["clips"][0], **{"model.transformer": path})
+            clips.append(read_clip(self.make(job | {"output.path": self.folder / f"of_{folder}"})))
+        numpy.testing.assert_array_equal(clips[0]["latents"], clips[1]["latents"])
+        self.assertTrue(numpy.isfinite(clips[0]["latents"]).all())
+
     def test_goes_on_within_a_clip(self):
         """UniPC's history and, with a cache, the residual are saved; other ranks go on."""
         for name, more in (("all", {}), ("cache", {"sample.cache": "every:2"})):
@@ -66,7 +153,13 @@ class Wan(Interrupted):
     def test_refuses_what_the_model_has_not(self):
         for more, said in (({"sample.dynamic-guidance": "yes"}, "sample.dynamic-guidance"),
                            ({"sample.height": 56}, "sample.height"),
-                           ({"sample.scheduler": "ddim"}, "sample.scheduler")):
+                           ({"sample.scheduler": "ddim"}, "sample.scheduler"),
+                           ({"sample.noise-levels": "1,0.5", "sample.steps": 2},
+                            "sample.noise-levels: found 1,0.5 for the sampler unipc"),
+                           ({"sample.noise-levels": "1,0.5", "sample.scheduler": "euler"},
+                            "found 2 levels for 5 steps"),
+                           ({"model.lora-2": MODEL.parent / "lora/causvid.safetensors"},
+                            "has one transformer, which model.lora changes")):
             outcome = run(options(self.folder / "out") | more)
             with self.subTest(**more):
                 self.assertEqual(outcome.status, 64, outcome)

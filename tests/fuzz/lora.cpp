@@ -12,14 +12,17 @@ const TensorInfos model{{"blocks.0.attn1.to_q.weight", {"F32", {3, 2}}},
                         {"blocks.0.attn1_to_q.weight", {"F32", {3, 2}}},
                         {"blocks.1.attn1.to_q.weight", {"F32", {3, 2}}},
                         {"proj.weight", {"F32", {3, 2, 1, 2}}},
-                        {"norm.weight", {"F32", {3}}}};
+                        {"norm.weight", {"F32", {3}}},
+                        {"patch_embedding.weight", {"F32", {3, 2}}},
+                        {"blocks.0.scale_shift_table", {"F32", {1, 2, 2}}}};
 
 void change(const LoraChanges& changes) {
   for (const auto& [name, info] : model) {
     const LoraChanges::Terms* terms = changes.find(name);
     if (terms == nullptr) continue;
     std::vector<float> values(static_cast<std::size_t>(numel(info.shape)));
-    changes.add(*terms, 0, info.shape[0], values.data(), numel(info.shape) / info.shape[0]);
+    const std::int64_t row = numel(info.shape) / info.shape[0];
+    changes.add(*terms, 0, info.shape[0], row, values.data(), row);
   }
 }
 

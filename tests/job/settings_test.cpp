@@ -26,6 +26,9 @@ requires std::is_arithmetic_v<Number> std::pair<Number, Number> two_values(
 std::pair<StepCache, StepCache> two_values(const ClipSetting<StepCache>&) {
   return {*StepCache::read("teacache:0.1"), *StepCache::read("every:3,from:0.5,to:80")};
 }
+std::pair<NoiseLevels, NoiseLevels> two_values(const ClipSetting<NoiseLevels>&) {
+  return {NoiseLevels({1, 0.75, 0.5, 0.25}), NoiseLevels({0.1, 1e-300})};
+}
 std::pair<CacheCoefficients, CacheCoefficients> two_values(const ClipSetting<CacheCoefficients>&) {
   return {CacheCoefficients({1, 2, 3, 4, 5}),
           CacheCoefficients({-1538.80483, 1e-300, 0.1, -0.0523162339, 2})};
@@ -133,14 +136,15 @@ TEST(Options, AreClassified) {
   std::map<Effect, std::set<std::string>> found;
   for (const Option& option : options()) found[option.effect].insert(option.name);
   using Names = std::set<std::string>;
-  EXPECT_EQ(found[Effect::model],
-            (Names{"model.path", "model.transformer", "model.vae", "model.text-encoder",
-                   "model.tokenizer", "model.scheduler", "model.lora", "model.variant"}));
+  EXPECT_EQ(found[Effect::model], (Names{"model.path", "model.transformer", "model.vae",
+                                         "model.text-encoder", "model.tokenizer", "model.scheduler",
+                                         "model.lora", "model.lora-2", "model.variant"}));
   EXPECT_EQ(found[Effect::clips],
             (Names{"prompt.text", "prompt.file", "prompt.image", "prompt.video", "prompt.negative",
                    "prompt.clean", "sample.height", "sample.width", "sample.frames", "sample.fps",
                    "sample.steps", "sample.guidance", "sample.cache", "sample.cache-coefficients",
-                   "sample.strength", "sample.flow-shift", "sample.seed", "data.path"}));
+                   "sample.strength", "sample.flow-shift", "sample.noise-levels", "sample.seed",
+                   "data.path"}));
   EXPECT_EQ(found[Effect::device], (Names{"device.backend"}));
   EXPECT_EQ(found[Effect::attribute], (Names{"sample.scheduler", "numerics.dtype"}));
   EXPECT_EQ(found[Effect::fingerprint], (Names{"sample.dynamic-guidance",

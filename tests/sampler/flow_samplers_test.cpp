@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "sampler/flow_euler.hpp"
+#include "sampler/noise_levels.hpp"
 #include "sampler/sampler_rows.hpp"
 #include "sampler/unipc.hpp"
 #include "support/expect_error.hpp"
@@ -24,7 +25,9 @@ nlohmann::json flow_cases() {
 }
 
 FlowSettings settings_of(const nlohmann::json& given) {
-  return {.shift = given["shift"].get<double>()};
+  FlowSettings settings{.shift = given["shift"].get<double>()};
+  if (given.contains("levels")) settings.levels = given["levels"].get<std::vector<double>>();
+  return settings;
 }
 
 TEST(FlowSamplers, HaveTheSchedulesOfTheReference) {
@@ -138,7 +141,35 @@ TEST(FlowSamplers, RefuseWhatNoModelHas) {
         Status::usage, [&] { kind.make({}, 1001); }, "sample.steps", "1001");
     test::expect_error(
         Status::data, [&] { kind.make({.num_train_timesteps = 0}, 1); }, "num_train_timesteps");
+    test::expect_error(
+        Status::usage,
+        [&] {
+          kind.make({.levels = {1, 0.5}}, 3);
+        },
+        "sample.noise-levels", "found 2 levels for 3 steps");
   }
+  test::expect_error(
+      Status::usage,
+      [] {
+        unipc_schedule({.levels = {1, 0.5}}, 2);
+      },
+      "sample.noise-levels", "found 1,0.5 for the sampler unipc", "sample.scheduler = euler");
+}
+
+TEST(NoiseLevels, AreReadAsTheyAreWritten) {
+  for (const char* text : {"1", "1,0.75,0.5,0.25", "0.9,1e-05"}) {
+    ASSERT_TRUE(NoiseLevels::read(text)) << text;
+    EXPECT_EQ(NoiseLevels::read(text)->text(), text);
+  }
+  EXPECT_EQ(NoiseLevels::read("1,0.5")->steps(), 2);
+  for (const char* text : {"", "1,", ",1", "1.5", "1,1", "0.5,0.75", "0", "1,0", "-1", "nan",
+                           "1,nan", "inf", "1 0.5", "1, 0.5", "x"}) {
+    EXPECT_FALSE(NoiseLevels::read(text)) << text;
+  }
+  std::string many = "1";
+  for (int i = 1; i < 1000; ++i) many += fmt::format(",{}", 1 - i / 1001.0);
+  EXPECT_EQ(NoiseLevels::read(many).value().steps(), 1000);
+  EXPECT_FALSE(NoiseLevels::read(many + ",0.0001"));
 }
 
 }  // namespace

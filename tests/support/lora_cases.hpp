@@ -1,8 +1,10 @@
 #pragma once
-// The LoRAs of tests/data/lora, alone and together.
+// The LoRAs of tests/data/lora and tests/data/wan/lora, alone and together.
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <ostream>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -11,14 +13,18 @@
 
 namespace reelmesh::test {
 
-/// Files and scales, and the name of what diffusers and PEFT make of them (make_lora_data.py).
+/// Files and scales, and the name of what diffusers and PEFT make of them, or what they are merged
+/// to by hand (make_lora_data.py, make_wan_lora_data.py).
 struct LoraCase {
   const char* name;
   std::vector<std::pair<const char*, double>> files;
+  const char* folder = "lora";             ///< of the files and of reference.safetensors
+  const char* model = "cogvideox/sincos";  ///< that they change
 
+  std::filesystem::path data() const { return data_folder() / folder; }
   std::vector<LoraFile> loras() const {
     std::vector<LoraFile> list;
-    for (const auto& [file, scale] : files) list.push_back({data_folder() / "lora" / file, scale});
+    for (const auto& [file, scale] : files) list.push_back({data() / file, scale});
     return list;
   }
 };
@@ -36,6 +42,19 @@ inline std::vector<LoraCase> lora_cases() {
            {{"metadata.safetensors", 0.7},
             {"no_metadata.safetensors", 1.5},
             {"processors.safetensors", -0.4}}}};
+}
+
+inline std::vector<LoraCase> wan_lora_cases() {
+  std::vector<LoraCase> cases{{"diffusers", {{"diffusers.safetensors", 1}}},
+                              {"causvid", {{"causvid.safetensors", 0.5}}},
+                              {"lightx2v", {{"lightx2v.safetensors", 1}}},
+                              {"musubi", {{"musubi.safetensors", -0.75}}},
+                              {"distilled", {{"distilled.safetensors", 0.5}}}};
+  for (LoraCase& one : cases) {
+    one.folder = "wan/lora";
+    one.model = "wan/float32";
+  }
+  return cases;
 }
 
 inline std::string name_of_case(const testing::TestParamInfo<LoraCase>& info) {

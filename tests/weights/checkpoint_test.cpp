@@ -3,6 +3,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <bit>
+#include <cmath>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
 #include "raw_file.hpp"
 #include "support/expect_error.hpp"
 #include "support/temp_folder.hpp"
@@ -166,6 +171,136 @@ TEST(Checkpoint, FindsTensorsUnderOlderNames) {
   EXPECT_THAT(checkpoint.compare({{"shared.weight", {2}}}).unexpected.size(), 4U);
 }
 
+TEST(Checkpoint, FindsTensorsUnderWansOwnNames) {
+  const TempFolder folder;
+  const std::vector<std::pair<std::string, std::string>> names{
+      {"blocks.0.attn1.to_q.weight", "blocks.0.self_attn.q.weight"},
+      {"blocks.7.attn1.to_out.0.bias", "blocks.7.self_attn.o.bias"},
+      {"blocks.7.attn1.norm_k.weight", "blocks.7.self_attn.norm_k.weight"},
+      {"blocks.7.attn2.to_v.weight", "blocks.7.cross_attn.v.weight"},
+      {"blocks.7.attn2.add_k_proj.weight", "blocks.7.cross_attn.k_img.weight"},
+      {"blocks.7.attn2.norm_added_k.weight", "blocks.7.cross_attn.norm_k_img.weight"},
+      {"blocks.0.ffn.net.0.proj.weight", "blocks.0.ffn.0.weight"},
+      {"blocks.0.ffn.net.2.bias", "blocks.0.ffn.2.bias"},
+      {"blocks.0.norm2.weight", "blocks.0.norm3.weight"},
+      {"blocks.0.scale_shift_table", "blocks.0.modulation"},
+      {"scale_shift_table", "head.modulation"},
+      {"proj_out.weight", "head.head.weight"},
+      {"condition_embedder.time_proj.bias", "time_projection.1.bias"},
+      {"condition_embedder.time_embedder.linear_2.weight", "time_embedding.2.weight"},
+      {"condition_embedder.text_embedder.linear_1.weight", "text_embedding.0.weight"},
+      {"condition_embedder.image_embedder.ff.net.2.bias", "img_emb.proj.3.bias"},
+      {"condition_embedder.image_embedder.norm1.weight", "img_emb.proj.0.weight"}};
+  std::vector<std::string> held;
+  ExpectedShapes expected;
+  for (const auto& [current, original] : names) {
+    EXPECT_EQ(current_name(original), current);
+    EXPECT_THAT(older_names(current), testing::Contains(original));
+    held.push_back(original);
+    expected[current] = {2};
+  }
+  write(folder.path(), held, {2});
+  const Checkpoint checkpoint = Checkpoint::open(folder.path(), stem);
+  EXPECT_TRUE(checkpoint.compare(expected).empty());
+  EXPECT_THAT(checkpoint.load("blocks.0.norm2.weight", {2}, DType::float32).span<float>(),
+              ElementsAre(0, 1));
+  for (const char* name : {"blocks.0.norm.norm3.weight", "norm3.weight", "x.head.head.weight",
+                           "blocks.0.self_attn.q.norm.weight", "x.modulation"}) {
+    EXPECT_EQ(current_name(name), name);
+  }
+}
+
+// What PyTorch makes of all bytes: tools/reference/make_float8_data.py.
+TEST(Checkpoint, ReadsAllNumbersOf8Bits) {
+  std::ifstream json(std::string(REELMESH_TEST_DATA) + "/float8.json");
+  const auto reference = nlohmann::json::parse(json);
+  ASSERT_EQ(reference.size(), 2U);
+  for (const auto& [type, values] : reference.items()) {
+    SCOPED_TRACE(type);
+    const TempFolder folder;
+    write_file(
+        folder / "diffusion_pytorch_model.safetensors",
+        raw_file(
+            fmt::format(R"({{"w":{{"dtype":"{}","shape":[16,16],"data_offsets":[0,256]}}}})", type),
+            256));
+    const Checkpoint checkpoint = Checkpoint::open(folder.path(), stem);
+    checkpoint.check({{"w", {16, 16}}});
+    const Tensor wide = checkpoint.load("w", {16, 16}, DType::float32),
+                 brain = checkpoint.load("w", {16, 16}, DType::bfloat16),
+                 rows = checkpoint.load_rows("w", {16, 16}, 3, 5, DType::float32);
+    for (std::size_t i = 0; i < 256; ++i) {
+      const float found = wide.span<float>()[i];
+      if (values[i].is_null()) {
+        EXPECT_TRUE(std::isnan(found)) << i;
+        continue;
+      }
+      const float expected =
+          values[i].is_string() ? std::stof(values[i].get<std::string>()) : values[i].get<float>();
+      EXPECT_EQ(std::bit_cast<std::uint32_t>(found), std::bit_cast<std::uint32_t>(expected)) << i;
+      EXPECT_EQ(static_cast<float>(brain.span<BFloat16>()[i]), expected) << i;
+      if (i >= 48 && i < 128) EXPECT_EQ(rows.span<float>()[i - 48], found) << i;
+    }
+  }
+}
+
+// A file with X.weight [4, 64] of float8 and tensors beside it. The bytes of data are 0, 1, 2, …
+std::string scaled_file(const std::string& scale, const std::string& type, const Shape& shape,
+                        std::int64_t bytes) {
+  return raw_file(
+      fmt::format(R"({{"x.weight":{{"dtype":"F8_E4M3","shape":[4,64],"data_offsets":[0,256]}},)"
+                  R"("x.{}":{{"dtype":"{}","shape":{},"data_offsets":[256,{}]}},)"
+                  R"("x.scale_input":{{"dtype":"F8_E4M3","shape":[],"data_offsets":[{},{}]}},)"
+                  R"("scaled_fp8":{{"dtype":"F8_E4M3","shape":[0],"data_offsets":[{},{}]}}}})",
+                  scale, type, nlohmann::json(shape).dump(), 256 + bytes, 256 + bytes, 257 + bytes,
+                  257 + bytes, 257 + bytes),
+      static_cast<std::size_t>(257 + bytes));
+}
+
+TEST(Checkpoint, MultipliesByScales) {
+  const float scale[] = {0.001953125F, 0.02734375F, 1.5F, 2.0F};  // of F8_E4M3: 1, 14, 60, 64
+  const TempFolder folder;
+  const fs::path file = folder / "diffusion_pytorch_model.safetensors";
+  fs::create_directory(folder / "plain");
+  write_file(
+      folder / "plain" / "diffusion_pytorch_model.safetensors",
+      raw_file(R"({"x.weight":{"dtype":"F8_E4M3","shape":[4,64],"data_offsets":[0,256]}})", 256));
+  const Tensor plain =
+      Checkpoint::open(folder / "plain", stem).load("x.weight", {4, 64}, DType::float32);
+  for (const std::string name : {"scale_weight", "weight_scale"}) {
+    for (const bool each_row : {false, true}) {
+      std::string bytes =
+          each_row ? scaled_file(name, "F8_E4M3", {4, 1}, 4) : scaled_file(name, "F8_E4M3", {}, 1);
+      const char codes[] = {1, 14, 60, 64};
+      for (std::size_t i = 0; i < (each_row ? 4U : 1U); ++i) {
+        bytes[bytes.size() - (each_row ? 5 : 2) + i] = each_row ? codes[i] : codes[2];
+      }
+      write_file(file, bytes);
+      const Checkpoint checkpoint = Checkpoint::open(folder.path(), stem);
+      EXPECT_TRUE(checkpoint.compare({{"x.weight", {4, 64}}}).empty());
+      for (const DType dtype : {DType::float32, DType::bfloat16}) {
+        const Tensor all = checkpoint.load("x.weight", {4, 64}, dtype),
+                     some = checkpoint.load_rows("x.weight", {4, 64}, 1, 2, dtype);
+        for (std::size_t i = 0; i < 256; ++i) {
+          const float expected = plain.span<float>()[i] * scale[each_row ? i / 64 : 2];
+          if (std::isnan(expected)) continue;
+          const bool wide = dtype == DType::float32;
+          const float found =
+              wide ? all.span<float>()[i] : static_cast<float>(all.span<BFloat16>()[i]);
+          EXPECT_EQ(found, wide ? expected : static_cast<float>(BFloat16(expected))) << i;
+          if (wide && i >= 64 && i < 192) EXPECT_EQ(some.span<float>()[i - 64], found) << i;
+        }
+      }
+    }
+  }
+  write_file(file, scaled_file("weight_scale", "F8_E4M3", {2, 2}, 4));
+  expect_error(
+      Status::data,
+      [&] {
+        Checkpoint::open(folder.path(), stem).load("x.weight", {4, 64}, DType::float32);
+      },
+      "x.weight_scale", "[2, 2]", "one for each of 4 rows");
+}
+
 TEST(Names, AreRenamedOnlyAtTheirEnd) {
   EXPECT_EQ(current_name("a.query.weight"), "a.to_q.weight");
   EXPECT_EQ(current_name("a.proj_attn.bias"), "a.to_out.0.bias");
@@ -213,6 +348,10 @@ TEST(Checkpoint, SaysWhatIsThereInsteadOfSafetensors) {
   write_file(folder / "diffusion_pytorch_model.fp16.safetensors", "x");
   expect_error(Status::no_input, opening(folder.path()),
                "diffusion_pytorch_model.fp16.safetensors");
+  fs::create_directory(folder / "quantized");
+  write_file(folder / "quantized" / "wan-Q4_K_M.gguf", "x");
+  expect_error(Status::no_input, opening(folder / "quantized"), "wan-Q4_K_M.gguf", "GGUF",
+               "converted to safetensors");
 }
 
 class BadIndex : public testing::Test {

@@ -34,8 +34,8 @@ const fs::path& data() {
   return folder;
 }
 
-Checkpoint base() {
-  return Checkpoint::open(test::data_folder() / "cogvideox" / "sincos" / "transformer",
+Checkpoint base(const test::LoraCase& of) {
+  return Checkpoint::open(test::data_folder() / of.model / "transformer",
                           "diffusion_pytorch_model");
 }
 
@@ -46,8 +46,8 @@ Tensor whole(const Checkpoint& checkpoint, const std::string& name, DType dtype 
 class LoraFiles : public testing::TestWithParam<test::LoraCase> {};
 
 TEST_P(LoraFiles, ChangeWeightsAsTheReferenceDoes) {
-  const Checkpoint plain = base(), changed = plain.with(GetParam().loras());
-  const auto reference = SafetensorsFile::open(data() / "reference.safetensors");
+  const Checkpoint plain = base(GetParam()), changed = plain.with(GetParam().loras());
+  const auto reference = SafetensorsFile::open(GetParam().data() / "reference.safetensors");
   int compared = 0;
   for (const auto& [name, info] : plain.tensors()) {
     const Tensor found = whole(changed, name), before = whole(plain, name);
@@ -75,7 +75,7 @@ TEST_P(LoraFiles, ChangeWeightsAsTheReferenceDoes) {
 
 // The bits of an element do not depend on the rows that are read with it.
 TEST_P(LoraFiles, GiveTheSameBitsForAllPartsOfATensor) {
-  const Checkpoint changed = base().with(GetParam().loras());
+  const Checkpoint changed = base(GetParam()).with(GetParam().loras());
   for (const DType dtype : {DType::float32, DType::bfloat16}) {
     for (const auto& [name, info] : changed.tensors()) {
       if (changed.changes()->find(name) == nullptr) continue;
@@ -102,6 +102,8 @@ TEST_P(LoraFiles, GiveTheSameBitsForAllPartsOfATensor) {
 
 INSTANTIATE_TEST_SUITE_P(Forms, LoraFiles, testing::ValuesIn(test::lora_cases()),
                          test::name_of_case);
+INSTANTIATE_TEST_SUITE_P(FormsOfWan, LoraFiles, testing::ValuesIn(test::wan_lora_cases()),
+                         test::name_of_case);
 
 // A checkpoint with small tensors, and LoRAs for it.
 class SmallLora : public testing::Test {
@@ -119,7 +121,10 @@ class SmallLora : public testing::Test {
            {"blocks.0.attn1.to_k.weight", {3, 2}},
            {"blocks.10.attn1.to_q.weight", {3, 2}},
            {"proj.weight", {3, 2, 1, 2}},
-           {"norm.weight", {3}}});
+           {"norm.weight", {3}},
+           {"patch_embedding.weight", {3, 2}},
+           {"patch_embedding.bias", {3}},
+           {"blocks.0.scale_shift_table", {1, 2, 2}}});
   }
   // Element i of each tensor is i + 1.
   static void write(const fs::path& folder, const std::string& stem,
@@ -204,6 +209,71 @@ TEST_F(SmallLora, ChangesConvolutionsLikeMatrices) {
                                    {"transformer.proj.lora_B.weight", {3, 1, 1, 1}}});
   EXPECT_THAT(whole(changed, "proj.weight").span<float>(),
               ElementsAre(2, 4, 6, 8, 7, 10, 13, 16, 12, 16, 20, 24));
+}
+
+TEST_F(SmallLora, AddsDifferencesTimesTheScaleAlone) {
+  const std::string original = "diffusion_model.blocks.0.self_attn.q";
+  const Checkpoint changed = with({{original + ".lora_down.weight", {2, 2}},
+                                   {original + ".lora_up.weight", {3, 2}},
+                                   {original + ".alpha", {}},  // it is 1, so the factor 1/2
+                                   {original + ".diff", {3, 2}},
+                                   {original + ".diff_b", {3}},
+                                   {"diffusion_model.norm.diff", {3}},
+                                   {"diffusion_model.blocks.0.diff_m", {1, 2, 2}}},
+                                  0.5);
+  // W = 1 … 6, B·A = [7 10; 15 22; 23 34]
+  EXPECT_THAT(whole(changed, "blocks.0.attn1.to_q.weight").span<float>(),
+              ElementsAre(1.5 + 7 / 4.0, 3 + 10 / 4.0, 4.5 + 15 / 4.0, 6 + 22 / 4.0, 7.5 + 23 / 4.0,
+                          9 + 34 / 4.0));
+  EXPECT_THAT(whole(changed, "blocks.0.attn1.to_q.bias").span<float>(), ElementsAre(1.5, 3, 4.5));
+  EXPECT_THAT(whole(changed, "norm.weight").span<float>(), ElementsAre(1.5, 3, 4.5));
+  EXPECT_THAT(whole(changed, "blocks.0.scale_shift_table").span<float>(),
+              ElementsAre(1.5, 3, 4.5, 6));
+  // The table in another form, as a model may ask for it.
+  EXPECT_THAT(
+      changed.load_rows("blocks.0.scale_shift_table", {2, 2}, 1, 1, DType::float32).span<float>(),
+      ElementsAre(4.5, 6));
+  EXPECT_TRUE(changed.changes()->left_out().empty());
+}
+
+TEST_F(SmallLora, AddsDifferencesWithoutMatrices) {
+  const std::vector<Entry> entries{{"lora_unet_blocks_0_self_attn_q.diff_b", {3}},
+                                   {"lora_unet_blocks_0.diff_m", {1, 2, 2}}};
+  const Checkpoint changed = with(entries);
+  EXPECT_THAT(whole(changed, "blocks.0.attn1.to_q.bias").span<float>(), ElementsAre(2, 4, 6));
+  EXPECT_THAT(whole(changed, "blocks.0.scale_shift_table").span<float>(), ElementsAre(2, 4, 6, 8));
+  EXPECT_EQ(changed.changes()->loras().front().names(), "kohya (lora_unet_MODULE.diff_m)");
+  EXPECT_EQ(lora_memory({{folder_ / "lora.safetensors", 1}}).shared, 0);
+}
+
+TEST_F(SmallLora, LeavesOutWhatIsForModelsThatBeginFromAnImage) {
+  const std::vector<Entry> q_alone{{"diffusion_model.blocks.0.self_attn.q.lora_A.weight", {1, 2}},
+                                   {"diffusion_model.blocks.0.self_attn.q.lora_B.weight", {3, 1}}};
+  std::vector<Entry> entries = q_alone;
+  for (const char* layer :
+       {"blocks.0.cross_attn.k_img", "blocks.10.cross_attn.v_img", "img_emb.proj.1"}) {
+    entries.push_back({fmt::format("diffusion_model.{}.lora_A.weight", layer), {1, 2}});
+    entries.push_back({fmt::format("diffusion_model.{}.lora_B.weight", layer), {3, 1}});
+    entries.push_back({fmt::format("diffusion_model.{}.diff_b", layer), {3}});
+  }
+  entries.push_back({"diffusion_model.img_emb.proj.0.diff", {3}});
+  entries.push_back({"diffusion_model.patch_embedding.diff", {3, 4}});
+  entries.push_back({"diffusion_model.patch_embedding.diff_b", {3}});
+  const Checkpoint changed = with(entries), expected = with(q_alone);
+  for (const auto& [name, info] : changed.tensors()) {
+    EXPECT_TRUE(
+        std::ranges::equal(whole(changed, name).span<float>(), whole(expected, name).span<float>()))
+        << name;
+  }
+  EXPECT_THAT(changed.changes()->left_out(),
+              ElementsAre(testing::AllOf(HasSubstr("patch_embedding.diff' [3, 4] is not used"),
+                                         HasSubstr("[3, 2]")),
+                          testing::AllOf(HasSubstr("lora.safetensors: 4 layers for images not used"),
+                                         HasSubstr("blocks.*.cross_attn.k_img"))));
+  EXPECT_THAT(whole(with({{"patch_embedding.diff", {3, 2}}, {"patch_embedding.diff_b", {3}}}),
+                    "patch_embedding.bias")
+                  .span<float>(),
+              ElementsAre(2, 4, 6));
 }
 
 TEST_F(SmallLora, TakesAlphaFromTensors) {
@@ -503,6 +573,11 @@ TEST_F(SmallLora, RefusesFilesThatAreNotWhole) {
        {"lora_unet_blocks_0_attn1_to_qq.lora_down.weight", "nearest: 'blocks.0.attn1.to_q'"}},
       {{{"lora_unet_a_b.lora_down.weight", {2, 2}}}, {"without the lora_B"}},
       {{down, up, {q + "alpha", {2}}}, {"alpha", "expected one number"}},
+      {{down, up, {q + "diff", {2, 3}}}, {"to_q.diff", "[2, 3]", "to_q.weight", "[3, 2]"}},
+      {{{"blocks.0.attn1.to_k.diff_b", {3}}}, {"to_k.diff_b", "nothing that fits"}},
+      {{{"blocks.1.diff_m", {1, 2, 2}}}, {"blocks.1.diff_m", "nothing that fits"}},
+      {{{"blocks.1.self_attn.q.diff", {3, 2}}},
+       {"blocks.1.self_attn.q.diff", "nearest: 'blocks.0.attn1.to_q'"}},
       {{{"transformer.x.weight", {2}}}, {"no tensor of a LoRA", "transformer.x.weight"}},
   };
   for (const auto& row : table) {

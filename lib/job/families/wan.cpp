@@ -30,6 +30,7 @@ SamplingRecipe Wan::sampling(Clip& clip, const Job& job) const {
   std::optional<double>& shift = clip.record.settings.flow_shift;
   settings.shift = shift ? *shift : settings.shift;
   shift = settings.shift;
+  if (const auto& levels = clip.record.settings.noise_levels) settings.levels = levels->values();
   const FlowSampler& sampler = job.scheduler ? sampler_of_option(flow_samplers(), *job.scheduler)
                                              : *folder_.scheduler.sampler;
   clip.record.scheduler = std::string(sampler.class_name);

@@ -31,7 +31,7 @@ struct PartSurvey {
   struct WrongType {
     std::string name, dtype;
   };
-  std::vector<WrongType> wrong_types;   ///< not F32, F16 or BF16
+  std::vector<WrongType> wrong_types;   ///< not of loadable_types
   std::vector<std::string> unexpected;  ///< not used by the model; no error
   /// Tensors that clips from text do not need (the VAE's encoder): all, missing, of a wrong shape;
   /// none if clips begin from an image.
