@@ -71,8 +71,10 @@ def main():
         image.save(f"{path}.ppm")
         if path.name == "turned.jpg":
             for width, height in SIZES:
-                resized = image.resize((width, height), Image.Resampling.LANCZOS)
-                resized.save(f"{path}.{width}x{height}.ppm")
+                for kernel in (Image.Resampling.LANCZOS, Image.Resampling.BICUBIC):
+                    resized = image.resize((width, height), kernel)
+                    name = "" if kernel == Image.Resampling.LANCZOS else ".bicubic"
+                    resized.save(f"{path}.{width}x{height}{name}.ppm")
     for name in videos():
         frames = ffmpeg("-i", FOLDER / name, "-fps_mode", "passthrough", "-f", "image2pipe", "-c:v",
                         "ppm", "-pix_fmt", "rgb24", "-")
