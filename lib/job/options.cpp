@@ -275,6 +275,13 @@ std::vector<Option> prompt_options() {
        [](Draft& d, Text text, Where option) {
          d.job.image = d.path(PathUse::input, text, option);
        }},
+      {"prompt.last-image", "FILE",
+       "with prompt.image: the image that clips end with, for checkpoints that take a first and a "
+       "last one",
+       nullptr, Effect::clips,
+       [](Draft& d, Text text, Where option) {
+         d.job.last_image = d.path(PathUse::input, text, option);
+       }},
       {"prompt.video", "FILE",
        "the video that clips are made from, for text-to-video checkpoints: a format of ffmpeg's "
        "libraries, or a clip of an earlier job as OUT/clips/000003.h5 or OUT/job.h5:3. It gives "
