@@ -4,7 +4,7 @@
     python tools/reference/make_media_data.py
 
 NAME.ppm has the pixels of NAME (of a video: of all frames, one after the other), NAME.WIDTHxHEIGHT.ppm
-those of the resized image. Needs Pillow before version 13, which resizes columns first, and ffmpeg
+those of the resized image, NAME.WIDTHxHEIGHT.bicubic.ppm with another kernel. Needs Pillow before version 13, which resizes columns first, and ffmpeg
 5.1.
 """
 import pathlib
