@@ -59,7 +59,9 @@ TEST(ClipSettings, AreReadAsTheyWereWritten) {
   request.negative_prompt = "dog";
   request.token_ids = {1, 2};
   request.image = "cat.png";
+  request.last_image = "dog.png";
   request.input_hash = "0123";
+  request.last_image_hash = "4567";
   for_each_clip_setting(
       [&](const auto& setting) { request.settings.*setting.value = two_values(setting).second; });
   const ClipRequest read = parse_request(request_line(request), "", "line");
@@ -68,7 +70,9 @@ TEST(ClipSettings, AreReadAsTheyWereWritten) {
   EXPECT_EQ(read.negative_prompt, request.negative_prompt);
   EXPECT_EQ(read.token_ids, request.token_ids);
   EXPECT_EQ(read.image, request.image);
+  EXPECT_EQ(read.last_image, request.last_image);
   EXPECT_EQ(read.input_hash, request.input_hash);
+  EXPECT_EQ(read.last_image_hash, request.last_image_hash);
   EXPECT_EQ(request_line(read), request_line(request));
 
   ClipRequest bare;
@@ -135,10 +139,11 @@ TEST(Options, AreClassified) {
   using Names = std::set<std::string>;
   EXPECT_EQ(found[Effect::model],
             (Names{"model.path", "model.transformer", "model.vae", "model.text-encoder",
-                   "model.tokenizer", "model.scheduler", "model.lora", "model.variant"}));
+                   "model.tokenizer", "model.scheduler", "model.image-encoder",
+                   "model.image-processor", "model.lora", "model.variant"}));
   EXPECT_EQ(found[Effect::clips],
-            (Names{"prompt.text", "prompt.file", "prompt.image", "prompt.video", "prompt.negative",
-                   "prompt.clean", "sample.height", "sample.width", "sample.frames", "sample.fps",
+            (Names{"prompt.text", "prompt.file", "prompt.image", "prompt.last-image",
+                   "prompt.video", "prompt.negative", "prompt.clean", "sample.height", "sample.width", "sample.frames", "sample.fps",
                    "sample.steps", "sample.guidance", "sample.cache", "sample.cache-coefficients",
                    "sample.strength", "sample.flow-shift", "sample.seed", "data.path"}));
   EXPECT_EQ(found[Effect::device], (Names{"device.backend"}));

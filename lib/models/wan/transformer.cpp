@@ -284,9 +284,9 @@ Tensor WanTransformer::run_block(const Block& block, const WanPlacement& placeme
 
 std::vector<Tensor> WanTransformer::operator()(const WanPlacement& placement,
                                                std::span<const Tensor> latents,
-                                               std::span<const Tensor> images,
                                                const WanContext& context, const Tensor& sinusoid,
-                                               Blocks blocks, Tensor residual) const {
+                                               std::span<const Tensor> images, Blocks blocks,
+                                               Tensor residual) const {
   const std::int64_t all = placement.all_tokens(), batch = placement.batch_;
   expect(images.size() == (config_.takes_image() ? latents.size() : 0),
          "{} images for {} clips of a model with {} channels for them", images.size(),
@@ -388,7 +388,7 @@ class PreparedWan final : public Denoiser::Prepared {
 
   std::vector<Tensor> predict_together(std::span<const Tensor> latents, const Tensor& time,
                                        const StepKind& kind) override {
-    return transformer_(placement_, latents, images_, context_, time, kind.blocks, residual_);
+    return transformer_(placement_, latents, context_, time, images_, kind.blocks, residual_);
   }
 
   Tensor residual(std::int64_t clip) const override {
@@ -440,7 +440,7 @@ Tensor WanTransformer::predict_together(const Clip& clip, const TrainingSample& 
     const Tape::Rows rows(text_rows);
     context = encode_context(sample.text.on(device_));
   }
-  return (*this)(placement, {&latents, 1}, {}, context, embed(sample.timestep)).front();
+  return (*this)(placement, {&latents, 1}, context, embed(sample.timestep)).front();
 }
 
 TrainableDenoiser::Example WanTransformer::example(Device host) const {

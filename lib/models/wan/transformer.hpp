@@ -91,9 +91,9 @@ class WanTransformer final : public TrainableDenoiser {
   /// unless the blocks are only computed, [token, batch, channel] of dtype(), written or read.
   /// Collective over the placement's group.
   std::vector<Tensor> operator()(const WanPlacement& placement, std::span<const Tensor> latents,
-                                 std::span<const Tensor> images, const WanContext& context,
-                                 const Tensor& sinusoid, Blocks blocks = Blocks::compute,
-                                 Tensor residual = {}) const;
+                                 const WanContext& context, const Tensor& sinusoid,
+                                 std::span<const Tensor> images = {},
+                                 Blocks blocks = Blocks::compute, Tensor residual = {}) const;
 
  private:
   struct Attention {
