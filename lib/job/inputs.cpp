@@ -43,7 +43,7 @@ InputFile clip_input_file(const Job& job, const ClipRequest& request) {
   require(image.empty() || video.empty(), Status::usage,
           "{}: found '{}', and the video '{}', expected an image or a video",
           where(InputKind::image), image.string(), video.string());
-  if (!image.empty()) return {InputKind::image, image, where(InputKind::image)};
+  if (!image.empty()) return image_file(image, where(InputKind::image));
   if (!video.empty()) return {InputKind::video, video, where(InputKind::video)};
   return {};
 }
@@ -58,7 +58,7 @@ InputFile clip_last_image(const Job& job, const ClipRequest& request) {
   require(clip_input_file(job, request).kind == InputKind::image, Status::usage,
           "{}: found '{}' for a clip that begins from no image, expected it only with prompt.image",
           where, image.string());
-  return {InputKind::image, image, where};
+  return image_file(image, where);
 }
 
 void require_kept(const InputFile& file, const Job& job, const OutputFolder& output) {

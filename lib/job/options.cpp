@@ -270,7 +270,7 @@ std::vector<Option> prompt_options() {
        "the image that clips begin from, for image-to-video checkpoints (PNG, JPEG, WebP, GIF, "
        "BMP, TIFF, "
        "AVIF), resized to "
-       "the clip's size",
+       "the clip's size; or a frame of what prompt.video takes: street.mp4@12, OUT/job.h5:3@last",
        nullptr, Effect::clips,
        [](Draft& d, Text text, Where option) {
          d.job.image = d.path(PathUse::input, text, option);

@@ -134,6 +134,11 @@ class FromImages(Interrupted):
                 found = read_clip(folder)
                 for array in ("latents", "video"):
                     numpy.testing.assert_array_equal(found[array], expected[array])
+        # Another clip goes on where the first one ends.
+        image = f"{self.folder}/image/job.h5:0@last"
+        found = read_clip(self.make(self.options(self.folder / "next", "image") | {
+            "prompt.image": image, "sample.steps": 2}))
+        self.assertEqual(found["attributes"]["image"], image)
 
     def test_refuses_what_the_model_has_not(self):
         last = {"prompt.last-image": IMAGES / "last.png"}
