@@ -4,8 +4,8 @@
 #include <optional>
 
 #include "base/file_state.hpp"
-#include "base/number.hpp"
 #include "base/hash.hpp"
+#include "base/number.hpp"
 #include "media/image.hpp"
 #include "media/video.hpp"
 #include "sampler/clip_settings.hpp"
@@ -95,9 +95,8 @@ void read_frames(const InputFile& file, std::int64_t all, const std::vector<std:
   if (file.frame) {
     const InputFile video = source_of(file);
     const std::int64_t number = number_of_frame(file, all);
-    return read_frames(video, all, {number}, [&](std::int64_t, const Tensor& pixels) {
-      consume(0, pixels);
-    });
+    return read_frames(video, all, {number},
+                       [&](std::int64_t, const Tensor& pixels) { consume(0, pixels); });
   }
   if (file.kind == InputKind::image) {
     expect(frames == std::vector<std::int64_t>{0}, "frames {} of an image", frames);

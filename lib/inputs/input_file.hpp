@@ -33,7 +33,7 @@ std::filesystem::path opened_path(const InputFile& file);
 
 /// What is known of a file before a job is planned.
 struct InputFacts {
-  std::int64_t frames = 1;  ///< of a frame's whole video
+  std::int64_t frames = 1;             ///< of a frame's whole video
   std::int64_t height = 0, width = 0;  ///< pixels
   double fps = 0;     ///< of a video; 0 if it does not say, or none that sample.fps may have
   std::string hash;   ///< of its bytes, and a frame's number; empty unless all was read

@@ -158,8 +158,8 @@ class Family {
   /// step_distances() of the steps of a clip whose sampling is set. Error(unavailable) if the
   /// transformer has no weights.
   std::vector<double> distances_of(const Clip& clip) const;
-  /// Error(usage) unless the model takes what the clip begins from and ends with; Error(data) for an
-  /// image that its vision encoder does not take.
+  /// Error(usage) unless the model takes what the clip begins from and ends with; Error(data) for
+  /// an image that its vision encoder does not take.
   void check_input(const Clip& clip, const Inputs& inputs) const;
   /// The same of a clip that begins from an image.
   void check_images(const Clip& clip, const Inputs& inputs) const;

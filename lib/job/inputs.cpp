@@ -195,9 +195,8 @@ Tensor read_vision_pixels(const InputFile& file, const InputFacts& facts, const 
     const auto [shorter, longer] = std::minmax(height, width);
     const auto resized_longer = static_cast<std::int64_t>(static_cast<double>(to.edge * longer) /
                                                           static_cast<double>(shorter));
-    const Tensor resized = width <= height
-                               ? media::resize_bicubic(found, resized_longer, to.edge)
-                               : media::resize_bicubic(found, to.edge, resized_longer);
+    const Tensor resized = width <= height ? media::resize_bicubic(found, resized_longer, to.edge)
+                                           : media::resize_bicubic(found, to.edge, resized_longer);
     const std::int64_t top = (resized.shape(0) - to.size) / 2,
                        left = (resized.shape(1) - to.size) / 2;
     for (std::int64_t i = 0; i < pixels.numel(); ++i) {
@@ -205,8 +204,7 @@ Tensor read_vision_pixels(const InputFile& file, const InputFacts& facts, const 
                          channel = i / (to.size * to.size);
       const std::int64_t at = ((top + row) * resized.shape(1) + left + column) * 3 + channel;
       const auto c = static_cast<std::size_t>(channel);
-      const auto value =
-          static_cast<float>(double{resized.data<std::uint8_t>()[at]} * to.factor);
+      const auto value = static_cast<float>(double{resized.data<std::uint8_t>()[at]} * to.factor);
       pixels.data<float>()[i] = (value - to.mean[c]) / to.deviation[c];
     }
   };

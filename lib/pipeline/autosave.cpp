@@ -24,8 +24,10 @@ Shape embeddings_shape(const Clip& clip, std::int64_t channels) {
 bool has_image(const Clip& clip) { return clip.format.input == InputKind::image; }
 
 RestartShapes restart_shapes(const Clip& clip, std::int64_t channels) {
-  return {clip.latent_shape(), embeddings_shape(clip, channels),
-          has_image(clip) ? clip.input_shape() : Shape(), clip.vision,
+  return {clip.latent_shape(),
+          embeddings_shape(clip, channels),
+          has_image(clip) ? clip.input_shape() : Shape(),
+          clip.vision,
           clip.format.keeps_residual ? clip.hidden : Shape(),
           clip.sampling.decides ? clip.latent_shape() : Shape()};
 }

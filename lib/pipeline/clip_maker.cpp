@@ -182,14 +182,13 @@ class ClipMaker::PendingInputs final : public PendingHandOver {
       batch.inputs[sent.clip] = input;
       batch.vision[sent.clip] = vision;
       const bool has_latents = ops::all_finite(input);
-      if (batch.failed[sent.clip] ||
-          (has_latents && (vision.empty() || ops::all_finite(vision)))) {
+      if (batch.failed[sent.clip] || (has_latents && (vision.empty() || ops::all_finite(vision)))) {
         continue;
       }
       const InputKind kind = batch.clips[sent.clip].format.input;
-      maker_.failures_.add(sent.number, fmt::format("the {} of the {}",
-                                                    has_latents ? "encoder's rows" : "latents",
-                                                    name_of(kind)));
+      maker_.failures_.add(
+          sent.number, fmt::format("the {} of the {}", has_latents ? "encoder's rows" : "latents",
+                                   name_of(kind)));
       batch.failed[sent.clip] = true;
     }
     if (!receives) maker_.release(batch_);

@@ -94,8 +94,8 @@ class ClipMaker final : public Work {
   }
   const ClipPlan& clip_plan(const Clip& clip) const { return planned_.clip_plan(clip, *plan_); }
   void read_conditioning(BatchState& batch, std::size_t replica) const;
-  void take_input(BatchState& batch, std::size_t clip, std::size_t replica,
-                  const Tensor& input, const Tensor& vision) const;
+  void take_input(BatchState& batch, std::size_t clip, std::size_t replica, const Tensor& input,
+                  const Tensor& vision) const;
   void write(const Clip& clip, std::size_t decoder, const Sharded& latents, const Sharded& video,
              const Tensor& embeddings);
 

@@ -22,10 +22,10 @@ struct ClipRecord {
   std::string model, scheduler, dtype, layout;
   std::string fingerprint;  ///< of the weights and options that the values depend on
   // Of a clip that begins from a file.
-  std::optional<std::string> image, video;   ///< the file, as given: one of them
-  std::optional<std::string> input_hash;     ///< of its bytes
+  std::optional<std::string> image, video;                 ///< the file, as given: one of them
+  std::optional<std::string> input_hash;                   ///< of its bytes
   std::optional<std::string> last_image, last_image_hash;  ///< of one that it ends with
-  std::optional<std::int64_t> input_frames;  ///< of a video: how many are used
+  std::optional<std::int64_t> input_frames;                ///< of a video: how many are used
   double wall_seconds = 0;
   std::vector<std::int32_t> token_ids;  ///< dataset [token]; empty: not written
 

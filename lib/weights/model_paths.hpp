@@ -99,8 +99,13 @@ inline constexpr std::array model_folders{
     ModelFolder{"scheduler", "model.scheduler", "the scheduler's config", &ModelPaths::scheduler},
     ModelFolder{"image_encoder", "model.image-encoder", "the image encoder of Wan 2.1",
                 &ModelPaths::image_encoder, ModelPart::image_encoder, "model", false},
-    ModelFolder{"image_processor", "model.image-processor", "the image encoder's preprocessor",
-                &ModelPaths::image_processor, {}, "", false}};
+    ModelFolder{"image_processor",
+                "model.image-processor",
+                "the image encoder's preprocessor",
+                &ModelPaths::image_processor,
+                {},
+                "",
+                false}};
 
 /// The parts, in the order of the rows.
 inline constexpr auto model_parts = [] {

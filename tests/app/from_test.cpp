@@ -112,10 +112,9 @@ TEST_F(From, TheCommandLineWins) {
 }
 
 TEST_F(From, BeginsFromTheSameFiles) {
-  record_.options.insert(record_.options.end(),
-                         {{"prompt.image", "cat.png"},
-                          {"prompt.last-image", "dog.png"},
-                          {"sample.strength", "0.6"}});
+  record_.options.insert(
+      record_.options.end(),
+      {{"prompt.image", "cat.png"}, {"prompt.last-image", "dog.png"}, {"sample.strength", "0.6"}});
   record_.clips.clear();
   add(R"({"prompt":"one","image":"/there/cat.png","input_hash":"0123",)"
       R"("last_image":"/there/dog.png","last_image_hash":"89ab"})");

@@ -143,9 +143,10 @@ TEST(Options, AreClassified) {
                    "model.image-processor", "model.lora", "model.variant"}));
   EXPECT_EQ(found[Effect::clips],
             (Names{"prompt.text", "prompt.file", "prompt.image", "prompt.last-image",
-                   "prompt.video", "prompt.negative", "prompt.clean", "sample.height", "sample.width", "sample.frames", "sample.fps",
-                   "sample.steps", "sample.guidance", "sample.cache", "sample.cache-coefficients",
-                   "sample.strength", "sample.flow-shift", "sample.seed", "data.path"}));
+                   "prompt.video", "prompt.negative", "prompt.clean", "sample.height",
+                   "sample.width", "sample.frames", "sample.fps", "sample.steps", "sample.guidance",
+                   "sample.cache", "sample.cache-coefficients", "sample.strength",
+                   "sample.flow-shift", "sample.seed", "data.path"}));
   EXPECT_EQ(found[Effect::device], (Names{"device.backend"}));
   EXPECT_EQ(found[Effect::attribute], (Names{"sample.scheduler", "numerics.dtype"}));
   EXPECT_EQ(found[Effect::fingerprint], (Names{"sample.dynamic-guidance",

@@ -4,10 +4,10 @@
 
 #include "models/autoencoder/decoder.hpp"
 #include "models/autoencoder/encoder.hpp"
+#include "models/clip/vision.hpp"
 #include "models/decode_layouts.hpp"
 #include "models/dry_run.hpp"
 #include "models/opensora/reference.hpp"
-#include "models/clip/vision.hpp"
 #include "models/wan/decoder.hpp"
 #include "models/wan/encoder.hpp"
 #include "models/wan/reference.hpp"

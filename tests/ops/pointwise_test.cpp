@@ -45,7 +45,8 @@ TEST(Gelu, IsThatOfTheErrorFunction) {
     EXPECT_NEAR(found[i], exact, 2e-7 * std::max(1.0, std::abs(double{numbers[i]}))) << numbers[i];
   }
   const Tensor rounded = gelu(x.to(DType::bfloat16)).to(DType::float32);
-  EXPECT_EQ(values(rounded)[0], values(gelu(x.rows(0, 1)).to(DType::bfloat16).to(DType::float32))[0]);
+  EXPECT_EQ(values(rounded)[0],
+            values(gelu(x.rows(0, 1)).to(DType::bfloat16).to(DType::float32))[0]);
 }
 
 TEST(JoinBatches, PutsItemsSideBySide) {

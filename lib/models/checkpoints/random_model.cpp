@@ -59,8 +59,8 @@ Spread weight_spread(const std::string& name, const Shape& shape, const std::vec
   if (name.ends_with("conv_y.conv.bias")) return {1.0F, 0.1F};
   if (name.ends_with("bias")) return {0.0F, 0.1F};
   // Weights above one make attention sharper, so that it does not average out the prompt.
-  if (ends_with_any(name, {"norm_q.weight", "norm_k.weight", "norm_added_k.weight",
-                           "q_norm.weight", "k_norm.weight"}))
+  if (ends_with_any(name, {"norm_q.weight", "norm_k.weight", "norm_added_k.weight", "q_norm.weight",
+                           "k_norm.weight"}))
     return {1.5F, 0.15F};
   if (ends_with_any(name, {"class_embedding", "position_embedding.weight", ".pos_embed"})) {
     return {0.0F, 0.5F};

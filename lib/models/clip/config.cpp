@@ -43,8 +43,7 @@ std::int64_t read_square(const Config& config, const std::string& key, std::int6
 
 std::array<float, 3> read_channels(const Config& config, const std::string& key,
                                    const std::array<float, 3>& fallback) {
-  const std::vector<double> found =
-      config.get_doubles(key, {fallback.begin(), fallback.end()});
+  const std::vector<double> found = config.get_doubles(key, {fallback.begin(), fallback.end()});
   require(found.size() == 3, Status::data, "{}: {} has {} entries, expected 3",
           config.file().string(), key, found.size());
   std::array<float, 3> values{};

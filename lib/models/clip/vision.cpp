@@ -23,10 +23,10 @@ ClipVision::ClipVision(const Checkpoint& weights, const ClipVisionConfig& c, std
   const std::string embeddings = fmt::format("{}embeddings.", model);
   class_token_ = weights.load(embeddings + "class_embedding", {d}, dtype).reshape({1, 1, d});
   positions_ = weights.load(embeddings + "position_embedding.weight", {c.rows(), d}, dtype);
-  patch_ = ops::Linear(
-      weights.load(embeddings + "patch_embedding.weight", {d, 3, size, size}, dtype)
-          .reshape({d, 3 * size * size}),
-      Tensor(), weights.numerics());
+  patch_ =
+      ops::Linear(weights.load(embeddings + "patch_embedding.weight", {d, 3, size, size}, dtype)
+                      .reshape({d, 3 * size * size}),
+                  Tensor(), weights.numerics());
   first_norm_ = load_affine(weights, fmt::format("{}pre_layrnorm", model), d, dtype);
   for (std::int64_t i = 0; i < layers; ++i) {
     const std::string name = fmt::format("{}encoder.layers.{}.", model, i);

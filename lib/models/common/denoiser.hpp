@@ -21,8 +21,8 @@ struct Conditioning {
   /// column], on the host; the same for both branches of guidance. Empty for other models.
   Tensor image;
   bool ends_with_image = false;  ///< whether `image` has also that of the last frame
-  /// Rows of the encoder of the image, [row, channel] of the model's dtype, on the host; the same on
-  /// all ranks. Empty for models that take none.
+  /// Rows of the encoder of the image, [row, channel] of the model's dtype, on the host; the same
+  /// on all ranks. Empty for models that take none.
   Tensor vision;
 };
 

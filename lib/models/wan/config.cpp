@@ -54,8 +54,7 @@ WanConfig WanConfig::read(const Config& config) {
   require(c.vision_channels == 0 || c.takes_image(), Status::data,
           "{}: image_dim is {}, expected null for text to video", file, c.vision_channels);
   require(c.vision_positions == 0 || c.vision_channels > 0, Status::data,
-          "{}: pos_embed_seq_len is {}, expected null without image_dim", file,
-          c.vision_positions);
+          "{}: pos_embed_seq_len is {}, expected null without image_dim", file, c.vision_positions);
   require(c.head_channels % 2 == 0, Status::data,
           "{}: attention_head_dim is {}, expected an even number", file, c.head_channels);
   require(c.time_features % 2 == 0, Status::data, "{}: freq_dim is {}, expected an even number",

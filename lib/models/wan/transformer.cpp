@@ -48,8 +48,8 @@ WanPlacement::WanPlacement(const WanTransformer& transformer, const comm::Group&
                                     .queries = tokens(),
                                     .keys = keys};
     const std::size_t shapes = tokens() > 0 ? 1 : 0;
-    prepare_attend(group, transformer.device(), shape.dtype, keys, shape.channels,
-                   {&shape, shapes}, transformer.numerics());
+    prepare_attend(group, transformer.device(), shape.dtype, keys, shape.channels, {&shape, shapes},
+                   transformer.numerics());
   }
 }
 
@@ -86,8 +86,8 @@ WanTransformer::WanTransformer(const Checkpoint& weights, const WanConfig& c, DT
       vision_positions_ = make.table(image + "pos_embed", {1, c.vision_positions, channels});
     }
     vision_norm1_ = make.norm(image + "norm1", channels, DType::float32);
-    vision1_ = make.linear({image + "ff.net.0.proj"}, channels, channels,
-                           {.residing = Residing::beside});
+    vision1_ =
+        make.linear({image + "ff.net.0.proj"}, channels, channels, {.residing = Residing::beside});
     vision2_ = make.linear({image + "ff.net.2"}, channels, d, {.residing = Residing::beside});
     vision_norm2_ = make.norm(image + "norm2", d, DType::float32);
   }
@@ -186,8 +186,8 @@ Tensor WanTransformer::input_patches(std::span<const Tensor> latents,
     parts.push_back(patches(latents[clip]));
     if (!images.empty()) parts.push_back(images[clip]);
   }
-  return ops::join_batches(parts).reshape({parts.front().shape(0), std::ssize(latents),
-                                           config_.in_channels * config_.patch_pixels()});
+  return ops::join_batches(parts).reshape(
+      {parts.front().shape(0), std::ssize(latents), config_.in_channels * config_.patch_pixels()});
 }
 
 // Rows of the image encoder as the blocks take them, [row, batch, channel].
@@ -269,9 +269,9 @@ Tensor WanTransformer::run_block(const Block& block, const WanPlacement& placeme
                                 modulated(x, table, attention_shift_chunk, attention_scale_chunk)),
                  table, attention_gate_chunk);
   interruption_point();
-  ops::add(x, context_attention(
-                  block, placement, context,
-                  ops::layer_norm(x, block.text_norm.weight, block.text_norm.bias, eps_)));
+  ops::add(
+      x, context_attention(block, placement, context,
+                           ops::layer_norm(x, block.text_norm.weight, block.text_norm.bias, eps_)));
 
   Tensor hidden = block.up(modulated(x, table, hidden_shift_chunk, hidden_scale_chunk),
                            ops::Activation::gelu_tanh, all);
@@ -300,11 +300,10 @@ std::vector<Tensor> WanTransformer::operator()(const WanPlacement& placement,
   before_blocks(blocks, x, residual);
   const Tensor times = blocks == Blocks::reuse ? Tensor() : block_times(time);
   for (std::size_t i = 0; blocks != Blocks::reuse && i < blocks_.size(); ++i) {
-    x = checkpoint(
-        static_cast<int>(i), std::move(x),
-        [this, &block = blocks_[i], &placement, own = context[i], times](Tensor in) {
-          return run_block(block, placement, own, times, std::move(in));
-        });
+    x = checkpoint(static_cast<int>(i), std::move(x),
+                   [this, &block = blocks_[i], &placement, own = context[i], times](Tensor in) {
+                     return run_block(block, placement, own, times, std::move(in));
+                   });
   }
   after_blocks(blocks, x, residual);
   const Tensor features = out_(modulated(x, out_table(time), 0, 1), ops::Activation::none, all);
@@ -371,8 +370,7 @@ class PreparedWan final : public Denoiser::Prepared {
       expect(clip.image.shape().empty() != takes_image, "an image {} for a model with {} channels",
              clip.image.shape(), transformer.config().image_channels());
       if (!takes_image) continue;
-      images_.push_back(transformer.patches(
-          with_mask(clip, task.latents, box).on(device)));
+      images_.push_back(transformer.patches(with_mask(clip, task.latents, box).on(device)));
     }
     Tensor vision;
     if (transformer.config().vision_channels > 0) {

@@ -44,8 +44,8 @@ class WanPlacement {
   WanRotaryTables rotary_;  ///< of this rank's tokens
 };
 
-/// Keys and values of one block, [row, batch, 2, head, channel]: of the text, and of the rows of the
-/// image encoder, or empty.
+/// Keys and values of one block, [row, batch, 2, head, channel]: of the text, and of the rows of
+/// the image encoder, or empty.
 struct WanBlockContext {
   Tensor text, image;
 };
@@ -83,9 +83,9 @@ class WanTransformer final : public TrainableDenoiser {
   /// Patches [token, 1, feature] of dtype(). latents: float32 [frame, channel, row, column].
   Tensor patches(const Tensor& latents) const;
 
-  /// latents: this rank's box of each clip, float32 [frame, channel, row, column]. images: for image
-  /// to video the patches() of each clip's mask and condition; otherwise none. context: of the
-  /// placement's batch: all branches of the first clip, then those of the next. sinusoid: from
+  /// latents: this rank's box of each clip, float32 [frame, channel, row, column]. images: for
+  /// image to video the patches() of each clip's mask and condition; otherwise none. context: of
+  /// the placement's batch: all branches of the first clip, then those of the next. sinusoid: from
   /// embed(). All on device(). → one prediction per batch item, float32, shaped as the latents: the
   /// velocity, noise − clip. A clip's bits do not depend on the other clips of the batch. residual:
   /// unless the blocks are only computed, [token, batch, channel] of dtype(), written or read.
@@ -136,7 +136,7 @@ class WanTransformer final : public TrainableDenoiser {
   Tensor vision_positions_;  ///< [row, vision channel], or empty
   Affine vision_norm1_, vision_norm2_;
   LinearLayer vision1_, vision2_;
-  Tensor out_table_;           ///< float32 [2, channel]: shift, scale
+  Tensor out_table_;  ///< float32 [2, channel]: shift, scale
   std::vector<Block> blocks_;
 };
 

@@ -93,8 +93,8 @@ TEST(Inputs, AFrameOfAVideoIsAnImage) {
   EXPECT_EQ(probe_input(named("2")).height, facts.height);
   for (const char* frame : {"4", "-5"}) {
     test::expect_error(
-        Status::data, [&] { probe_input(named(frame)); }, "prompt.image: ",
-        "found a video of 4 frames, expected one with this frame");
+        Status::data, [&] { probe_input(named(frame)); },
+        "prompt.image: ", "found a video of 4 frames, expected one with this frame");
   }
   EXPECT_FALSE(named("first").frame) << "the name of a file";
   EXPECT_FALSE(image_file(video, "prompt.image").frame);

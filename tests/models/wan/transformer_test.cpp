@@ -53,10 +53,10 @@ Sharded call_channels(const WanReference& reference, const Layout& grid, std::in
   const Tensor input = reference.get("transformer.latents", call);
   const Shape& shape = input.shape();
   const ops::Patch& patch = reference.transformer.patch;
-  return spread(channels_of(input, begin, end),
-                latents_of_tokens(grid, {1, patch.rows, patch.columns},
-                                  {shape[0], shape[2], shape[3]})
-                    .with_axis(1, end - begin));
+  return spread(
+      channels_of(input, begin, end),
+      latents_of_tokens(grid, {1, patch.rows, patch.columns}, {shape[0], shape[2], shape[3]})
+          .with_axis(1, end - begin));
 }
 
 Sharded call_latents(const WanReference& reference, const Layout& grid, std::int64_t call) {
@@ -99,8 +99,7 @@ std::vector<Tensor> predictions(const WanReference& reference, const WanTransfor
     const Sharded box = call_latents(reference, grid, call);
     const Tensor time = model.embed(double(timesteps.data<float>()[call]));
     std::vector<Tensor> images;
-    if (const Tensor image =
-            call_image(reference, grid, call, reference.transformer.out_channels);
+    if (const Tensor image = call_image(reference, grid, call, reference.transformer.out_channels);
         model.config().takes_image()) {
       images.push_back(model.patches(image));
     }
