@@ -15,8 +15,8 @@ namespace {
 
 // Prompts, images and videos are in the requests, and only clips of videos have a strength; the
 // folder is that of the other job, and layouts are timed only where it is asked for.
-constexpr std::array<std::string_view, 8> not_taken{
-    "prompt.text",     "prompt.file", "prompt.image",     "prompt.video",
+constexpr std::array<std::string_view, 9> not_taken{
+    "prompt.text",     "prompt.file", "prompt.image",     "prompt.last-image", "prompt.video",
     "sample.strength", "output.path", "output.if-exists", "parallel.tune"};
 
 bool is_path(const Given& option) {

@@ -10,6 +10,7 @@
 #include "job/family.hpp"
 #include "models/autoencoder/config.hpp"
 #include "models/checkpoints/survey.hpp"
+#include "models/clip/config.hpp"
 #include "models/cogvideox/folder.hpp"
 #include "models/common/flow_scheduler.hpp"
 #include "models/opensora/config.hpp"
@@ -83,9 +84,12 @@ std::string wan_highlights(const Config& config) {
   const auto c = WanConfig::read(config);
   return fmt::format(
       "{} layers, {} heads of {} channels, rotary positions, patches of {} x {} latents (rows, "
-      "columns), {} latent channels, text of {} tokens of {} channels",
+      "columns), {} latent channels{}, text of {} tokens of {} channels{}",
       c.layers, c.heads, c.head_channels, c.patch.rows, c.patch.columns, c.out_channels,
-      WanConfig::text_tokens, c.text_channels);
+      c.takes_image() ? fmt::format(" and {} of an image", c.image_channels()) : "",
+      WanConfig::text_tokens, c.text_channels,
+      c.vision_channels > 0 ? fmt::format(", rows of an image of {} channels", c.vision_channels)
+                            : "");
 }
 
 std::string wan_vae_highlights(const Config& config) {
@@ -126,6 +130,15 @@ std::string t5_highlights(const Config& config) {
       c.num_layers, c.num_heads, c.d_kv, c.d_model, c.d_ff, c.vocab_size);
 }
 
+std::string clip_highlights(const Config& config) {
+  const auto c = ClipVisionConfig::read(config);
+  return fmt::format(
+      "{} layers, of which {} are used, {} heads of {} channels, {} in feed-forward layers, images "
+      "of {} x {} pixels in patches of {} x {}",
+      c.layers, c.layers - 1, c.heads, c.channels / c.heads, c.hidden_channels, c.image_size,
+      c.image_size, c.patch_size, c.patch_size);
+}
+
 // By model_class().
 struct Highlights {
   std::string_view class_name;
@@ -141,7 +154,9 @@ constexpr Highlights all_highlights[] = {{"CogVideoXTransformer3DModel", cogvide
                                          {"VideoAutoencoderPipeline", vae_highlights},
                                          {"AutoencoderKLWan", wan_vae_highlights},
                                          {"T5EncoderModel", t5_highlights},
-                                         {"UMT5EncoderModel", t5_highlights}};
+                                         {"UMT5EncoderModel", t5_highlights},
+                                         {"CLIPVisionModel", clip_highlights},
+                                         {"CLIPVisionModelWithProjection", clip_highlights}};
 
 std::string highlights(const PartSurvey& part) {
   const auto* const found =
@@ -173,7 +188,7 @@ void print_weights(const PartSurvey& part) {
        });
   list(part.unexpected, "unexpected (never read)",
        [](const std::string& name) { return printable(name); });
-  if (part.unneeded > 0) {
+  if (part.part == ModelPart::vae && part.unneeded > 0) {
     std::string encoder = "is complete";
     if (part.unneeded_missing == part.unneeded) {
       encoder = "is absent";
@@ -249,7 +264,12 @@ void print_scheduler(const ModelPaths& paths) {
 
 // What clips of this model begin from, and the option that gives it.
 std::string accepted_inputs(const PartSurvey& transformer, const PartSurvey& vae) {
-  if (takes_image(*transformer.config)) return "text and an image (prompt.image)";
+  if (takes_image(*transformer.config)) {
+    const bool wan = transformer.class_name == "WanTransformer3DModel";
+    const bool ends = wan && WanConfig::read(*transformer.config).may_end_with_image();
+    return ends ? "text, and a first and a last image (prompt.image, prompt.last-image)"
+                : "text and an image (prompt.image)";
+  }
   const bool encodes = vae.class_name == "AutoencoderKLCogVideoX" && vae.has_encoder();
   return encodes ? "text, or text and a video (prompt.video)" : "text";
 }
@@ -363,7 +383,9 @@ Status inspect_command(int argc, const char* const* argv) {
   }
   PartSurvey vae;
   for (const ModelPart part : model_parts) {
-    if (part == ModelPart::transformer) continue;
+    const bool needed =
+        !transformer.config || transformer.class_name.empty() || needs(*transformer.config, part);
+    if (part == ModelPart::transformer || (!needed && !paths.has(part))) continue;
     PartSurvey found = survey(part, model / part_folder(part), &transformer);
     print_part(found, verdict);
     if (part == ModelPart::vae) vae = std::move(found);

@@ -74,7 +74,7 @@ Status make_model_command(int argc, const char* const* argv) {
   const double begin = now();
   create_empty(options.folder);
   std::int64_t bytes = 4 << 20;  // headers, configurations, tokenizer
-  for (const ModelPart part : model_parts) bytes += part_size(preset, part, dtype).bytes;
+  for (const auto& [part, config] : preset.parts) bytes += part_size(preset, part, dtype).bytes;
   require_space(options.folder, bytes);
 
   const fs::path tokenizer = options.folder / "tokenizer";
@@ -92,7 +92,7 @@ Status make_model_command(int argc, const char* const* argv) {
 
   Table table({"part", "tensors", "parameters", "bytes", "time"});
   PartSize all;
-  for (const ModelPart part : model_parts) {
+  for (const auto& [part, config] : preset.parts) {
     const double start = now();
     write_random_part(preset, part, dtype, options.seed, options.folder, flush);
     const PartSize size = part_size(preset, part, dtype);

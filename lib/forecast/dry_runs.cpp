@@ -6,6 +6,7 @@
 
 #include "job/denoise.hpp"
 #include "models/t5/t5.hpp"
+#include "ops/rows.hpp"
 #include "plan/denoise.hpp"
 #include "tensor/purpose.hpp"
 
@@ -263,8 +264,13 @@ DryRuns::Step DryRuns::step(Transformer& part, const Batch& batch, const Denoise
   const bool has_image = clip.input && clip.input->file.kind == InputKind::image;
   std::vector<Conditioning> conditioning;
   for (std::size_t i = 0; i < batch.clips.size(); ++i) {
-    conditioning.push_back({Tensor::empty(text, precision_.tensors, device.host()), {}});
+    conditioning.push_back({.text = Tensor::empty(text, precision_.tensors, device.host()),
+                            .image = {},
+                            .vision = {}});
     if (has_image) conditioning.back().image = Tensor::empty(box, DType::float32, device.host());
+    if (!clip.vision.empty()) {
+      conditioning.back().vision = Tensor::empty(clip.vision, precision_.tensors, device.host());
+    }
   }
   const SavedState before{.step = number,
                           .generator = TorchGenerator(0).saved(),
@@ -537,22 +543,42 @@ StageCost DryRuns::run_decoder(const Batch& batch, const DecodeLayout& layout, i
   });
 }
 
-StageCost DryRuns::run_encoder(const Batch& batch, const DecodeLayout& layout, int rank) const {
-  const auto make = [&] { return family_.encoder(shapes(), precision_.tensors); };
-  return run_part<Encoder>(times_.others, make, [&](const Encoder& encoder) {
+// embeds: whether the rank also has the vision encoder.
+StageCost DryRuns::run_encoder(const Batch& batch, const DecodeLayout& layout, int rank,
+                               bool embeds) const {
+  struct Encoders {
+    std::unique_ptr<const Encoder> latents;
+    std::unique_ptr<const VisionEncoder> vision;
+  };
+  const auto make = [&] {
+    auto made = std::make_unique<Encoders>();
+    made->latents = family_.encoder(shapes(), precision_.tensors);
+    if (embeds) made->vision = family_.vision_encoder(shapes(), precision_.tensors);
+    return made;
+  };
+  return run_part<Encoders>(times_.others, make, [&](const Encoders& encoders) {
+    const Encoder& encoder = *encoders.latents;
     const Clip& clip = batch.clips.front();
-    const std::int64_t frames = training_ ? clip.format.size.frames : clip.input->frames;
+    const std::int64_t frames = training_ ? clip.format.size.frames : clip.input->encoded_frames;
     const Layout cut =
         training_ ? layout.latents : layout.latents.cropped(0, 0, clip.input->latent_frames);
     const Layout pixels = encoded_pixels(clip, encoder.frames_of(cut, frames));
     const comm::Group group = comm::Group::pretended(rank, cut.ranks());
-    const Tensor read =
-        Tensor::empty(pixels.box(rank).extent, DType::uint8, precision_.device().host());
-    if (training_) {
-      encoder.posterior({read, pixels, group}, cut);
-    } else {
+    const Device host = precision_.device().host();
+    const DType type = training_ ? DType::uint8 : clip.input->pixel_type();
+    {
+      const Tensor read = Tensor::empty(pixels.box(rank).extent, type, host);
+      if (training_) {
+        encoder.posterior({read, pixels, group}, cut);
+        return;
+      }
       encoder.sample({read, pixels, group}, cut, clip.input->scale, {});
     }
+    if (!embeds) return;
+    const Tensor image = Tensor::empty(family_.vision_pixels()->shape(), DType::float32, host);
+    std::vector<Tensor> rows{encoders.vision->embed(image)};
+    if (clip.input->ends_with_image()) rows.push_back(encoders.vision->embed(image));
+    ops::join_rows(rows);
   });
 }
 
@@ -566,10 +592,14 @@ StageCost DryRuns::decode(std::size_t size, const DecodeLayout& layout, int rank
 
 StageCost DryRuns::encode(std::size_t size, const DecodeLayout& layout, int rank) {
   Batch& batch = *batches_.at(size);
-  const auto [entry, is_new] = batch.encoded.try_emplace(place_key(layout, rank));
+  // As InputStage: the first rank has the vision encoder.
+  const bool embeds = rank == 0 && !training_ && family_.vision_pixels();
+  std::vector<std::int64_t> key = place_key(layout, rank);
+  key.push_back(embeds);
+  const auto [entry, is_new] = batch.encoded.try_emplace(key);
   StageCost& cost = entry->second;
   if (is_new) {
-    cost = run_encoder(batch, layout, inner_rank(layout, rank));
+    cost = run_encoder(batch, layout, inner_rank(layout, rank), embeds);
     add_on_host(cost.memory, batch.reading, 0);
   }
   return cost;

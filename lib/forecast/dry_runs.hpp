@@ -92,7 +92,8 @@ class DryRuns final : public Costs, public std::enable_shared_from_this<DryRuns>
   const StreamedWeights& streamed(const Batch& batch);
   StageCost run_text(const T5Part& part, Residence residence) const;
   StageCost run_decoder(const Batch& batch, const DecodeLayout& layout, int rank) const;
-  StageCost run_encoder(const Batch& batch, const DecodeLayout& layout, int rank) const;
+  StageCost run_encoder(const Batch& batch, const DecodeLayout& layout, int rank,
+                        bool embeds) const;
   template <class Model, class Make, class Use>
   StageCost run_part(const std::shared_ptr<const TimeModel>& times, const Make& make,
                      const Use& use) const;

@@ -24,7 +24,7 @@ double longest(const ClipPlan& size, Elapsed ClipPlan::OfRank::*time) {
 
 PartBytes bytes_on_disk(const Family& family, DType of_missing) {
   PartBytes all{};
-  for (const ModelPart part : model_parts) {
+  for (const ModelPart part : family.paths().parts()) {
     std::int64_t& bytes = all[static_cast<std::size_t>(part)];
     if (!family.paths().has_weights(part)) {
       const Config config = Config::read(family.paths().folder(part) / "config.json");
@@ -55,6 +55,7 @@ double Durations::load(const LoadedWeights& weights, int rank) const {
       on_host = plan_.weights.all - plan_.weights.kept;
       break;
     case ModelPart::vae:
+    case ModelPart::image_encoder:
       break;
   }
   const PredictedBy& by = planned_.predicted_by;

@@ -10,18 +10,22 @@ struct LoadedWeights {
   StageMemory RankMemory::*stage;
   std::int64_t (MemoryPlan::*needed)(int rank) const;  ///< bytes of a rank in the stage
   ModelPart part;
+  std::optional<ModelPart> second = {};  ///< another part, which some models have
+
+  constexpr bool has(ModelPart some) const { return part == some || second == some; }
 };
 namespace loaded {
 inline constexpr LoadedWeights text{&RankMemory::text, &MemoryPlan::text, ModelPart::text_encoder};
-inline constexpr LoadedWeights encode{&RankMemory::encode, &MemoryPlan::encode, ModelPart::vae};
+inline constexpr LoadedWeights encode{&RankMemory::encode, &MemoryPlan::encode, ModelPart::vae,
+                                      ModelPart::image_encoder};
 inline constexpr LoadedWeights denoise{&RankMemory::denoise, &MemoryPlan::denoise,
                                        ModelPart::transformer};
 inline constexpr LoadedWeights decode{&RankMemory::decode, &MemoryPlan::decode, ModelPart::vae};
 inline constexpr std::array all{text, encode, denoise, decode};
 static_assert(std::ranges::all_of(model_parts,
                                   [](ModelPart part) {
-                                    return std::ranges::find(all, part, &LoadedWeights::part) !=
-                                           all.end();
+                                    return std::ranges::any_of(
+                                        all, [part](const auto& one) { return one.has(part); });
                                   }),
               "a part of models that no stage loads");
 }  // namespace loaded

@@ -52,9 +52,13 @@ std::vector<OfFormat> of_formats(const Job& job, const JobPlan& planned) {
             outline.index, shown(clip.format.size), numel(clip.latents), max_latents);
     if (!clip.input) continue;
     ClipInput input = *clip.input;
-    input.file = clip_input_file(job, job.request(static_cast<std::size_t>(outline.index)));
-    const InputFacts& facts = planned.inputs.at(input.file.path);
-    format.reading = std::max(format.reading, reading_bytes(input, facts, clip.format.size));
+    const ClipRequest request = job.request(static_cast<std::size_t>(outline.index));
+    for (const InputFile& file : {clip_input_file(job, request), clip_last_image(job, request)}) {
+      if (file.kind == InputKind::none) continue;
+      input.file = file;
+      const InputFacts& facts = planned.inputs.at(file.path);
+      format.reading = std::max(format.reading, reading_bytes(input, facts, clip.format.size));
+    }
   }
   return formats;
 }

@@ -181,8 +181,10 @@ double Simulator::touching(int rank, const LoadedWeights& weights) {
 
 // The first load of a part waits for the disk, which gives one part after the other.
 void Simulator::load(const LoadedWeights& weights, const RankRange& ranks) {
-  double& from_disk =
-      disk_.try_emplace(weights.part, takes_->from_disk(weights.part)).first->second;
+  double from_disk = 0;
+  for (const std::optional<ModelPart> part : {std::optional(weights.part), weights.second}) {
+    if (part) from_disk += disk_.try_emplace(*part, takes_->from_disk(*part)).first->second;
+  }
   double read = disk_free_;
   bool loaded = false;
   for (int rank = ranks.first; rank < ranks.first + ranks.count; ++rank) {
@@ -198,7 +200,8 @@ void Simulator::load(const LoadedWeights& weights, const RankRange& ranks) {
   }
   if (!loaded || from_disk == 0) return;
   disk_free_ = read;
-  from_disk = 0;
+  disk_[weights.part] = 0;
+  if (weights.second) disk_[*weights.second] = 0;
 }
 
 std::int64_t Simulator::embedding_bytes(std::size_t batch) const {

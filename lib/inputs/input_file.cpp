@@ -5,6 +5,7 @@
 
 #include "base/file_state.hpp"
 #include "base/hash.hpp"
+#include "base/number.hpp"
 #include "media/image.hpp"
 #include "media/video.hpp"
 #include "sampler/clip_settings.hpp"
@@ -14,8 +15,34 @@
 namespace reelmesh {
 namespace {
 
+constexpr char frame_mark = '@';
+
+// Where the pixels of an input are: of a frame its video.
+InputFile source_of(const InputFile& file) {
+  if (!file.frame) return file;
+  const std::string text = file.path.string();
+  return {InputKind::video, text.substr(0, text.rfind(frame_mark)), file.where};
+}
+
+// The number of a frame in a video of so many frames.
+std::int64_t number_of_frame(const InputFile& file, std::int64_t frames) {
+  const std::int64_t number = *file.frame < 0 ? frames + *file.frame : *file.frame;
+  require(number >= 0 && number < frames, Status::data,
+          "{}: {}: found a video of {} frames, expected one with this frame", file.where,
+          file.path.string(), frames);
+  return number;
+}
+
+// What is known of a frame, by the facts of its video.
+InputFacts facts_of_frame(const InputFile& file, InputFacts facts) {
+  number_of_frame(file, facts.frames);
+  facts.fps = 0;
+  return facts;
+}
+
 // The file of the earlier job's clip that an input stands for.
-std::optional<std::filesystem::path> saved_clip(const InputFile& file) {
+std::optional<std::filesystem::path> saved_clip(const InputFile& input) {
+  const InputFile file = source_of(input);
   return file.kind == InputKind::video ? named_clip_file(file.path) : std::nullopt;
 }
 
@@ -42,6 +69,7 @@ std::string hash_of_file(const InputFile& file) {
     in.read_part(done, count, block.data());
     hash.add_bytes({block.data(), static_cast<std::size_t>(count)});
   }
+  if (file.frame) hash.add(*file.frame);
   in.require_unchanged();
   return hash.hex();
 }
@@ -61,9 +89,15 @@ std::optional<InputFacts> remembered_facts(const nlohmann::json& values) {
   }
 }
 
-// Decodes these frames, in ascending order.
-void read_frames(const InputFile& file, const std::vector<std::int64_t>& frames,
+// Decodes these frames, in ascending order. all: frames of the video.
+void read_frames(const InputFile& file, std::int64_t all, const std::vector<std::int64_t>& frames,
                  const std::function<void(std::int64_t, const Tensor&)>& consume) {
+  if (file.frame) {
+    const InputFile video = source_of(file);
+    const std::int64_t number = number_of_frame(file, all);
+    return read_frames(video, all, {number},
+                       [&](std::int64_t, const Tensor& pixels) { consume(0, pixels); });
+  }
   if (file.kind == InputKind::image) {
     expect(frames == std::vector<std::int64_t>{0}, "frames {} of an image", frames);
     return consume(0, media::read_image(file.path, file.where));
@@ -83,11 +117,23 @@ const char* name_of(InputKind kind) {
   return kind == InputKind::image ? "image" : kind == InputKind::video ? "video" : "none";
 }
 
+InputFile image_file(const std::filesystem::path& given, const std::string& where) {
+  InputFile file{InputKind::image, given, where};
+  const std::string text = given.string();
+  const std::size_t mark = text.rfind(frame_mark);
+  std::error_code unreadable;
+  if (mark == text.npos || std::filesystem::exists(given, unreadable)) return file;
+  const std::string frame = text.substr(mark + 1);
+  file.frame = frame == "last" ? std::optional<std::int64_t>(-1) : read_number<std::int64_t>(frame);
+  return file;
+}
+
 std::filesystem::path opened_path(const InputFile& file) {
-  return saved_clip(file).value_or(file.path);
+  return saved_clip(file).value_or(source_of(file).path);
 }
 
 InputFacts probe_input(const InputFile& file) {
+  if (file.frame) return facts_of_frame(file, probe_input(source_of(file)));
   if (file.kind == InputKind::image) {
     const media::ImageSize size = media::image_size(file.path, file.where);
     return {.height = size.height, .width = size.width};
@@ -103,7 +149,9 @@ InputFacts probe_input(const InputFile& file) {
 InputFacts check_input(const InputFile& file) {
   const FileState state = file_state(opened_path(file));
   InputFacts facts;
-  if (file.kind == InputKind::image) {
+  if (file.frame) {
+    facts = facts_of_frame(file, check_input(source_of(file)));
+  } else if (file.kind == InputKind::image) {
     const Tensor pixels = media::read_image(file.path, file.where);
     facts = {.height = pixels.shape(0), .width = pixels.shape(1)};
   } else {
@@ -157,11 +205,12 @@ void read_input_frames(
             "changed or replaced, or differs between hosts",
             name_for_messages(file), hash, facts.hash);
   }
-  read_frames(file, frames, consume);
+  read_frames(file, facts.frames, frames, consume);
   require_unchanged(name_for_messages(file), state, file_state(opened_path(file)));
 }
 
 std::int64_t decoding_bytes(const InputFile& file) {
+  if (file.frame) return decoding_bytes(source_of(file));
   if (file.kind == InputKind::image) return 9;  // coefficients of a progressive JPEG: 6
   if (saved_clip(file)) return 6;
   return 32;  // H.264 keeps up to 16 earlier frames of 1.5 bytes

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -21,16 +22,21 @@ struct InputFile {
   InputKind kind = InputKind::none;
   std::filesystem::path path;  ///< as given
   std::string where;           ///< for messages: "prompt.image", "prompts.jsonl:3: image"
+  /// Of an image that is a frame of a video: its number from 0; if negative, from the end.
+  std::optional<std::int64_t> frame = {};
 };
-/// What is opened: the file itself, or that of the clip that it stands for.
+/// An image that a user gives: a file; or, if there is none of this name, a frame of a video or of
+/// the clip of an earlier job, "street.mp4@12", "OUT/job.h5:3@last".
+InputFile image_file(const std::filesystem::path& given, const std::string& where);
+/// What is opened: the file itself, or that of the clip or the video that it stands for.
 std::filesystem::path opened_path(const InputFile& file);
 
 /// What is known of a file before a job is planned.
 struct InputFacts {
-  std::int64_t frames = 1;
+  std::int64_t frames = 1;             ///< of a frame's whole video
   std::int64_t height = 0, width = 0;  ///< pixels
   double fps = 0;     ///< of a video; 0 if it does not say, or none that sample.fps may have
-  std::string hash;   ///< of its bytes; empty unless the whole file was read
+  std::string hash;   ///< of its bytes, and a frame's number; empty unless all was read
   std::string state;  ///< FileState::text() of the file that was hashed by this job
 };
 

@@ -47,6 +47,7 @@ void set_input(Clip& clip, const Job& job, const ClipRequest& request, const Inp
                const ClipSettings& settings, ClipDefaults& defaults) {
   ClipRecord& record = clip.record;
   const InputFile file = clip_input_file(job, request);
+  if (file.kind != InputKind::image) clip_last_image(job, request);  // is an error
   const bool is_video = file.kind == InputKind::video;
   require(is_video || !request.settings.strength, Status::usage,
           "{}: strength: found {}, expected it only with a video", request.where,
@@ -58,6 +59,10 @@ void set_input(Clip& clip, const Job& job, const ClipRequest& request, const Inp
   record.input_hash = facts.hash;
   if (!is_video) {
     record.image = file.path.string();
+    clip.input->last = clip_last_image(job, request);
+    if (!clip.input->ends_with_image()) return;
+    record.last_image = clip.input->last.path.string();
+    record.last_image_hash = inputs.at(clip.input->last.path).hash;
     return;
   }
   record.video = file.path.string();
@@ -65,7 +70,7 @@ void set_input(Clip& clip, const Job& job, const ClipRequest& request, const Inp
   require(settings.frames.value_or(1) <= facts.frames, Status::data,
           "{}: {} has {} frames, expected at least {}, as clip {} is to have", file.where,
           file.path.string(), facts.frames, settings.frames.value_or(1), record.index);
-  clip.input->frames = settings.frames.value_or(facts.frames);
+  clip.input->frames = clip.input->encoded_frames = settings.frames.value_or(facts.frames);
   record.input_frames = clip.input->frames;
   defaults.size.frames = clip.input->frames;
   if (facts.fps > 0) defaults.fps = facts.fps;

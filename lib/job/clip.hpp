@@ -36,6 +36,7 @@ struct Clip {
   Shape hidden;
   Shape video;                     ///< [frame, row, column] of pixels
   std::optional<ClipInput> input;  ///< what it begins from, beside noise
+  Shape vision;  ///< [row, channel] that a vision encoder makes of its images; empty: none
   SamplingRecipe sampling;
   std::int64_t saved_step = 0;        ///< completed steps in its restart file; 0: it has none
   std::vector<std::string> warnings;  ///< of words that were cut off

@@ -18,9 +18,9 @@ comm::Group branch_of(const comm::Group& group, const Mesh& mesh) {
 // video: of a clip made from a video, the box of the video's latents.
 DenoiseState initial_state(const Clip& clip, const Box& box, const Tensor& video, Device device) {
   TorchGenerator generator(clip.seed());
-  if (clip.input) {  // InputStage has drawn the same values
+  if (clip.input && clip.input->noise) {  // InputStage has drawn the same values
     const Shape none(box.extent.size(), 0);
-    draw_initial_noise(clip.input->noise, generator, clip.input_shape(), none, none, {});
+    draw_initial_noise(*clip.input->noise, generator, clip.input_shape(), none, none, {});
   }
   if (device.only_shapes)
     return {0, Tensor::empty(box.extent, DType::float32, device), {}, generator, {}};

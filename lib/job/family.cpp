@@ -34,9 +34,10 @@ std::unique_ptr<const Family> open_as(const ModelPaths& paths) {
 
 std::map<std::string, Family::Open>& families() {
   static std::map<std::string, Family::Open> known = [] {
-    std::map<std::string, Family::Open> classes{{OpenSoraFolder::pipeline_class, open_as<OpenSora>},
-                                                {WanFolder::pipeline_class, open_as<Wan>}};
+    std::map<std::string, Family::Open> classes{
+        {OpenSoraFolder::pipeline_class, open_as<OpenSora>}};
     for (const char* name : CogVideoXFolder::pipeline_classes) classes[name] = open_as<CogVideoX>;
+    for (const char* name : WanFolder::pipeline_classes) classes[name] = open_as<Wan>;
     return classes;
   }();
   return known;
@@ -143,6 +144,10 @@ std::unique_ptr<const Encoder> Family::encoder(const Checkpoint&, DType) const {
   fail(Status::internal, "{}: no encoder for images and videos", paths().root.string());
 }
 
+std::unique_ptr<const VisionEncoder> Family::vision_encoder(const Checkpoint&, DType) const {
+  fail(Status::internal, "{}: no encoder whose rows a transformer takes", paths().root.string());
+}
+
 namespace {
 
 [[noreturn]] void refuse_training(const ModelPaths& paths) {
@@ -186,9 +191,12 @@ void Family::check_weights(bool encodes_video) const {
       case ModelPart::text_encoder:
         T5Layers(weights, text_encoder(), T5Part::whole(text_encoder()), DType::float32);
         break;
+      case ModelPart::image_encoder:
+        if (vision_pixels()) vision_encoder(weights, DType::float32);
+        break;
     }
   };
-  for (const ModelPart part : model_parts) {
+  for (const ModelPart part : paths().parts()) {
     if (!paths().has_weights(part)) continue;
     const Checkpoint weights = open(part);
     weights.check(asked_by([&](const Checkpoint& shapes) { make(part, shapes); }));
@@ -197,9 +205,12 @@ void Family::check_weights(bool encodes_video) const {
   }
 }
 
-void Family::check_input(const Clip& clip) const {
+void Family::check_input(const Clip& clip, const Inputs& inputs) const {
   const InputKind found = clip.format.input;
-  if (takes(found)) return;
+  if (takes(found)) {
+    if (found == InputKind::image) check_images(clip, inputs);
+    return;
+  }
   std::vector<std::string> options;
   for (const InputKind kind : {InputKind::image, InputKind::video}) {
     if (takes(kind)) options.push_back(fmt::format("prompt.{}", name_of(kind)));
@@ -215,11 +226,34 @@ void Family::check_input(const Clip& clip) const {
        options.empty() ? "" : fmt::format(", only {}", fmt::join(options, ", ")));
 }
 
+void Family::check_images(const Clip& clip, const Inputs& inputs) const {
+  const InputFile &first = clip.input->file, &last = clip.input->last;
+  const bool ends = clip.input->ends_with_image();
+  const std::string root = paths().root.string();
+  require(!ends || last_image() != LastImage::never, Status::usage,
+          "{}: clip {} has '{}', expected none: the checkpoint in {} takes no last image",
+          last.where, clip.index(), last.path.string(), root);
+  require(ends || last_image() != LastImage::always, Status::usage,
+          "prompt.last-image: clip {} has none, expected one: the checkpoint in {} makes videos "
+          "between a first and a last image",
+          clip.index(), root);
+  if (!vision_pixels()) return;
+  for (const InputFile* file : {&first, &last}) {
+    if (file->kind == InputKind::none) continue;
+    const InputFacts& facts = inputs.at(file->path);
+    const auto [shorter, longer] = std::minmax(facts.height, facts.width);
+    require(longer <= max_vision_ratio * shorter, Status::data,
+            "{}: {}: found {} x {} pixels (width x height), expected sides of which the longer is "
+            "at most {} times the shorter",
+            file->where, file->path.string(), facts.width, facts.height, max_vision_ratio);
+  }
+}
+
 Clip Family::clip(const Job& job, int index, const Tokenizer& tokenizer,
                   const Inputs& inputs) const {
   const ClipRequest request = job.request(static_cast<std::size_t>(index));
   Clip clip = requested_clip(job, request, index, defaults(), inputs);
-  if (!job.train) check_input(clip);  // an image is the first frame of each video
+  if (!job.train) check_input(clip, inputs);  // an image is the first frame of each video
   const auto& shift = clip.record.settings.flow_shift;
   require(!shift || takes_flow_shift(), Status::usage,
           "{}: found {} for clip {}, expected none: the samplers of this model have no shift",
@@ -297,6 +331,11 @@ ClipList Family::clips(const Job& job, const Tokenizer& tokenizer, const Inputs&
     if (clip.input) {
       const InputFacts& facts = inputs.at(clip.input->file.path);
       files.add(input_text(clip, facts));
+      if (clip.input->ends_with_image()) {
+        Clip end = clip;
+        end.input->file = clip.input->last;
+        files.add(input_text(end, inputs.at(clip.input->last.path)));
+      }
       rates.add(warning_of_rate(clip, facts));
     }
     const std::int64_t asked = clip.format.size.frames;

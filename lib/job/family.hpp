@@ -12,6 +12,7 @@
 #include "models/common/denoiser.hpp"
 #include "models/common/encoder.hpp"
 #include "models/common/trainable.hpp"
+#include "models/common/vision_encoder.hpp"
 #include "models/t5/config.hpp"
 #include "plan/workload.hpp"
 #include "sampler/training_noise.hpp"
@@ -37,6 +38,9 @@ class Shared {
  private:
   std::map<Key, Value> values_;
 };
+
+/// Whether clips that begin from an image end with another one.
+enum class LastImage { never, optional, always };
 
 class Family {
  public:
@@ -107,6 +111,12 @@ class Family {
   virtual std::unique_ptr<const Decoder> decoder(const Checkpoint& weights, DType dtype) const = 0;
   /// Only of families that take images or videos, or whose training encodes videos.
   virtual std::unique_ptr<const Encoder> encoder(const Checkpoint& weights, DType dtype) const;
+  /// How the images that clips begin from become the pixels of a vision encoder, whose rows the
+  /// transformer attends to; none: the model has no such encoder.
+  virtual std::optional<VisionPixels> vision_pixels() const { return std::nullopt; }
+  /// Only of models with vision_pixels().
+  virtual std::unique_ptr<const VisionEncoder> vision_encoder(const Checkpoint& weights,
+                                                              DType dtype) const;
   /// Only of families that can be trained; otherwise, and for models of them that cannot,
   /// Error(usage). Without a LoRA all parameters are trained. Errors and collective as denoiser().
   virtual std::unique_ptr<Trainable> trainable(const Checkpoint& weights, DType dtype,
@@ -122,6 +132,7 @@ class Family {
  protected:
   /// Whether the model makes clips that begin from such a file; none: from noise alone.
   virtual bool takes(InputKind kind) const { return kind == InputKind::none; }
+  virtual LastImage last_image() const { return LastImage::never; }
   /// Error(usage) for options that this family does not support.
   virtual void check_options(const Job& /*job*/) const {}
   /// Whether ModelPaths::loras_2 change a part.
@@ -149,8 +160,11 @@ class Family {
   /// step_distances() of the steps of a clip whose sampling is set. Error(unavailable) if the
   /// transformer has no weights.
   std::vector<double> distances_of(const Clip& clip) const;
-  /// Error(usage) unless the model takes what the clip begins from.
-  void check_input(const Clip& clip) const;
+  /// Error(usage) unless the model takes what the clip begins from and ends with; Error(data) for
+  /// an image that its vision encoder does not take.
+  void check_input(const Clip& clip, const Inputs& inputs) const;
+  /// The same of a clip that begins from an image.
+  void check_images(const Clip& clip, const Inputs& inputs) const;
 
   mutable Shared<std::vector<double>, std::vector<double>> distances_;  // by timesteps
 };

@@ -1,5 +1,6 @@
 #include "job/inputs.hpp"
 
+#include <algorithm>
 #include <numeric>
 
 #include "base/trace.hpp"
@@ -7,6 +8,7 @@
 #include "comm/together.hpp"
 #include "layout/relayout.hpp"
 #include "media/image.hpp"
+#include "models/common/gaussian_encoder.hpp"
 
 namespace reelmesh {
 namespace {
@@ -15,13 +17,15 @@ std::vector<InputFile> distinct_files(const Job& job) {
   std::vector<InputFile> files;
   std::map<std::filesystem::path, InputKind> seen;
   for (std::size_t i = 0; i < job.clip_count(); ++i) {
-    InputFile file = clip_input_file(job, job.request(i));
-    if (file.kind == InputKind::none) continue;
-    const auto [known, is_new] = seen.emplace(file.path, file.kind);
-    require(known->second == file.kind, Status::usage,
-            "{}: found '{}', which another clip gives as {}, expected one kind of file", file.where,
-            file.path.string(), name_of(known->second));
-    if (is_new) files.push_back(std::move(file));
+    const ClipRequest request = job.request(i);
+    for (const InputFile& file : {clip_input_file(job, request), clip_last_image(job, request)}) {
+      if (file.kind == InputKind::none) continue;
+      const auto [known, is_new] = seen.emplace(file.path, file.kind);
+      require(known->second == file.kind, Status::usage,
+              "{}: found '{}', which another clip gives as {}, expected one kind of file",
+              file.where, file.path.string(), name_of(known->second));
+      if (is_new) files.push_back(file);
+    }
   }
   return files;
 }
@@ -39,9 +43,22 @@ InputFile clip_input_file(const Job& job, const ClipRequest& request) {
   require(image.empty() || video.empty(), Status::usage,
           "{}: found '{}', and the video '{}', expected an image or a video",
           where(InputKind::image), image.string(), video.string());
-  if (!image.empty()) return {InputKind::image, image, where(InputKind::image)};
+  if (!image.empty()) return image_file(image, where(InputKind::image));
   if (!video.empty()) return {InputKind::video, video, where(InputKind::video)};
   return {};
+}
+
+InputFile clip_last_image(const Job& job, const ClipRequest& request) {
+  const bool own = !request.last_image.empty();
+  const std::filesystem::path& image = own ? request.last_image : job.last_image;
+  if (image.empty()) return {};
+  const std::string where = own && !request.where.empty()
+                                ? fmt::format("{}: last_image", request.where)
+                                : std::string("prompt.last-image");
+  require(clip_input_file(job, request).kind == InputKind::image, Status::usage,
+          "{}: found '{}' for a clip that begins from no image, expected it only with prompt.image",
+          where, image.string());
+  return image_file(image, where);
 }
 
 void require_kept(const InputFile& file, const Job& job, const OutputFolder& output) {
@@ -99,12 +116,15 @@ Inputs check_inputs(const comm::Group& world, const Job& job) {
   }
   for (std::size_t i = 0; i < job.clip_count(); ++i) {
     const ClipRequest request = job.request(i);
-    const InputFile file = clip_input_file(job, request);
-    if (file.kind == InputKind::none || request.input_hash.empty()) continue;
-    const std::string& found = inputs.at(file.path).hash;
-    require(found == request.input_hash, Status::data,
-            "{}: {} has the hash {}, expected {}: it is not the file that the clip was made from",
-            file.where, file.path.string(), found, request.input_hash);
+    const auto check = [&](const InputFile& file, const std::string& expected) {
+      if (file.kind == InputKind::none || expected.empty()) return;
+      const std::string& found = inputs.at(file.path).hash;
+      require(found == expected, Status::data,
+              "{}: {} has the hash {}, expected {}: it is not the file that the clip was made from",
+              file.where, file.path.string(), found, expected);
+    };
+    check(clip_input_file(job, request), request.input_hash);
+    check(clip_last_image(job, request), request.last_image_hash);
   }
   return inputs;
 }
@@ -135,27 +155,61 @@ std::vector<std::vector<InputFacts>> all_gather_facts(const comm::Group& world,
   return all;
 }
 
-Tensor read_pixels(const ClipInput& input, const InputFacts& facts, const VideoSize& size,
+Tensor read_pixels(const ClipInput& input, const Inputs& inputs, const VideoSize& size,
                    const Box& box) {
-  Tensor pixels = Tensor::empty(box.extent, DType::uint8);
+  Tensor pixels = Tensor::zeros(box.extent, input.pixel_type());
   if (box.empty()) return pixels;
-  std::vector<std::int64_t> frames(static_cast<std::size_t>(input.frames));
-  std::iota(frames.begin(), frames.end(), 0);
-  read_input_frames(input.file, facts, frames, [&](std::int64_t frame, const Tensor& found) {
-    const bool same = found.shape(0) == size.height && found.shape(1) == size.width;
-    const Tensor resized = same ? found : media::resize_lanczos(found, size.height, size.width);
-    Box part = box;
-    part.offset[0] = frame;
-    part.extent[0] = 1;
-    copy_box(part, resized, {{frame, 0, 0, 0}, {1, size.height, size.width, 3}}, pixels, box);
-  });
+  const auto read = [&](const InputFile& file, std::int64_t count, std::int64_t first) {
+    std::vector<std::int64_t> frames(static_cast<std::size_t>(count));
+    std::iota(frames.begin(), frames.end(), 0);
+    const auto take = [&](std::int64_t frame, const Tensor& found) {
+      const bool same = found.shape(0) == size.height && found.shape(1) == size.width;
+      Tensor resized = same ? found : media::resize_lanczos(found, size.height, size.width);
+      if (pixels.dtype() != resized.dtype()) resized = scaled_pixels(resized, pixels.dtype());
+      Box part = box;
+      part.offset[0] = first + frame;
+      part.extent[0] = 1;
+      copy_box(part, resized, {{first + frame, 0, 0, 0}, {1, size.height, size.width, 3}}, pixels,
+               box);
+    };
+    read_input_frames(file, inputs.at(file.path), frames, take);
+  };
+  read(input.file, input.frames, 0);
+  if (input.ends_with_image()) read(input.last, 1, input.encoded_frames - 1);
   return pixels;
 }
 
 std::int64_t reading_bytes(const ClipInput& input, const InputFacts& facts, const VideoSize& size) {
-  // Resizing along rows, then along columns; then the frames of the clip.
+  // Resizing along rows, then along columns, and scaled values; then the frames of the clip.
+  const std::int64_t value = size_of(input.pixel_type()), scaled = value > 1 ? value : 0;
   return decoding_bytes(input.file) * facts.height * facts.width +
-         3 * size.width * (facts.height + size.height * (1 + input.frames));
+         3 * size.width *
+             (facts.height + size.height * (1 + scaled + value * input.encoded_frames));
+}
+
+// As transformers' CLIPImageProcessor.
+Tensor read_vision_pixels(const InputFile& file, const InputFacts& facts, const VisionPixels& to) {
+  Tensor pixels = Tensor::empty(to.shape(), DType::float32);
+  const auto take = [&](std::int64_t, const Tensor& found) {
+    const std::int64_t height = found.shape(0), width = found.shape(1);
+    const auto [shorter, longer] = std::minmax(height, width);
+    const auto resized_longer = static_cast<std::int64_t>(static_cast<double>(to.edge * longer) /
+                                                          static_cast<double>(shorter));
+    const Tensor resized = width <= height ? media::resize_bicubic(found, resized_longer, to.edge)
+                                           : media::resize_bicubic(found, to.edge, resized_longer);
+    const std::int64_t top = (resized.shape(0) - to.size) / 2,
+                       left = (resized.shape(1) - to.size) / 2;
+    for (std::int64_t i = 0; i < pixels.numel(); ++i) {
+      const std::int64_t column = i % to.size, row = i / to.size % to.size,
+                         channel = i / (to.size * to.size);
+      const std::int64_t at = ((top + row) * resized.shape(1) + left + column) * 3 + channel;
+      const auto c = static_cast<std::size_t>(channel);
+      const auto value = static_cast<float>(double{resized.data<std::uint8_t>()[at]} * to.factor);
+      pixels.data<float>()[i] = (value - to.mean[c]) / to.deviation[c];
+    }
+  };
+  read_input_frames(file, facts, {0}, take);
+  return pixels;
 }
 
 }  // namespace reelmesh

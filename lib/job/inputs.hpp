@@ -2,12 +2,14 @@
 // The images and videos that clips begin from.
 #include <filesystem>
 #include <map>
+#include <optional>
 #include <vector>
 
 #include "comm/group.hpp"
 #include "inputs/input_file.hpp"
 #include "job/job.hpp"
 #include "layout/layout.hpp"
+#include "models/common/vision_encoder.hpp"
 #include "sampler/noise.hpp"
 #include "sampler/video_size.hpp"
 #include "store/output_folder.hpp"
@@ -17,6 +19,9 @@ namespace reelmesh {
 /// That of a request: its own, otherwise that of the job. Error(usage) if both an image and a video
 /// are given.
 InputFile clip_input_file(const Job& job, const ClipRequest& request);
+
+/// The image that it ends with, likewise. Error(usage) if it does not begin from an image.
+InputFile clip_last_image(const Job& job, const ClipRequest& request);
 
 /// Error(usage) if the job would remove or overwrite what it reads: files that its clips begin
 /// from, what options name (Job::paths), parts of the model; or if its cache is one of its own
@@ -47,19 +52,35 @@ std::vector<std::vector<InputFacts>> all_gather_facts(const comm::Group& world,
 /// How a clip is encoded to latents.
 struct ClipInput {
   InputFile file;
-  std::int64_t frames = 1;         ///< of the file that are used, the first ones
+  InputFile last;           ///< the image that it ends with, if any
+  std::int64_t frames = 1;  ///< of the file that are used, the first ones
+  /// Of the video that is encoded. Those that no file gives are grey.
+  std::int64_t encoded_frames = 1;
   std::int64_t latent_frames = 1;  ///< that these are encoded to
   double scale = 1;                ///< of its latents
-  NoiseRule noise;                 ///< of the sample of the encoder's posterior
+  /// Of the sample of the encoder's posterior; none: its mean is taken.
+  std::optional<NoiseRule> noise;
+
+  bool ends_with_image() const { return last.kind != InputKind::none; }
+  /// No byte is grey, 0 of −1…1.
+  DType pixel_type() const { return encoded_frames > frames ? DType::float32 : DType::uint8; }
 };
 
-/// The first frames of the input, resized to `size` → uint8 [frame, row, column, 3]: a box of them,
-/// with all frames. Images are resized as by Pillow with LANCZOS. facts: by check_inputs. Error
-/// (data) if the file cannot be read, or has other bytes than it had then.
-Tensor read_pixels(const ClipInput& input, const InputFacts& facts, const VideoSize& size,
+/// The video that is encoded, resized to `size` → [frame, row, column, 3]: a box of it, with all
+/// frames; uint8, or float32 from −1 to 1, as input.pixel_type() says. Images are resized as by
+/// Pillow with LANCZOS. inputs: by check_inputs. Error(data) if a file cannot be read, or has other
+/// bytes than it had then.
+Tensor read_pixels(const ClipInput& input, const Inputs& inputs, const VideoSize& size,
                    const Box& box);
 
 /// Bytes that read_pixels needs at its peak for whole frames, with its result and the decoder.
+/// facts: of input.file.
 std::int64_t reading_bytes(const ClipInput& input, const InputFacts& facts, const VideoSize& size);
+
+/// The pixels of an image as a vision encoder takes them, from the file as it is: float32
+/// to.shape(). Errors as read_pixels.
+Tensor read_vision_pixels(const InputFile& file, const InputFacts& facts, const VisionPixels& to);
+/// An image may be so many times as long as it is wide, or as wide, to be resized for it.
+constexpr std::int64_t max_vision_ratio = 64;
 
 }  // namespace reelmesh

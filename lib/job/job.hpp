@@ -28,7 +28,9 @@ struct ClipRequest {
   ClipSettings settings;        ///< without seed: job seed + index
   std::filesystem::path image;  ///< first frame; empty: Job::image
   std::filesystem::path video;  ///< clip to change; empty: Job::video
-  std::string input_hash;       ///< that the bytes of image or video must have; empty: any
+  std::filesystem::path last_image;  ///< last frame, with an image; empty: Job::last_image
+  /// That the bytes of image or video, and of last_image, must have; empty: any.
+  std::string input_hash, last_image_hash;
 };
 
 class SharedRequests;
@@ -84,7 +86,7 @@ struct Job {
   std::shared_ptr<const SharedRequests> shared_clips;  ///< instead of `clips`; null: not shared
   /// Files that clips begin from, unless their requests give others; empty: none. A video is a file
   /// of ffmpeg's formats, or a clip of an earlier job: OUT/clips/000003.h5 or OUT/job.h5:3.
-  std::filesystem::path image, video;
+  std::filesystem::path image, last_image, video;
   bool clean_prompts = true;  ///< for models that were trained with cleaned captions
 
   ClipSettings sample{.seed = 42};  ///< of clips that have no other

@@ -53,7 +53,8 @@ std::int64_t JobPlan::embedding_bytes(const ClipOutline& clip, DType dtype) cons
   const Clip& like = kinds[clip.kind];
   return std::ssize(like.texts) * clip.tokens * family->text_encoder().d_model *
              reelmesh::size_of(dtype) +
-         (like.input ? numel(like.input_shape()) * reelmesh::size_of(DType::float32) : 0);
+         (like.input ? numel(like.input_shape()) * reelmesh::size_of(DType::float32) : 0) +
+         (like.vision.empty() ? 0 : numel(like.vision) * reelmesh::size_of(dtype));
 }
 
 std::size_t JobPlan::size_index(const Clip& clip) const {

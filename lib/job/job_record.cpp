@@ -92,6 +92,10 @@ ClipRequest resolved(ClipRequest request, const Job& job, const Clip& clip) {
     const InputFile& file = clip.input->file;
     (file.kind == InputKind::image ? request.image : request.video) = path_text(file.path);
     request.input_hash = clip.record.input_hash.value_or("");
+    if (clip.input->last.kind != InputKind::none) {
+      request.last_image = path_text(clip.input->last.path);
+      request.last_image_hash = clip.record.last_image_hash.value_or("");
+    }
   }
   return request;
 }

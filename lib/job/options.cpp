@@ -276,10 +276,17 @@ std::vector<Option> prompt_options() {
        "the image that clips begin from, for image-to-video checkpoints (PNG, JPEG, WebP, GIF, "
        "BMP, TIFF, "
        "AVIF), resized to "
-       "the clip's size",
+       "the clip's size; or a frame of what prompt.video takes: street.mp4@12, OUT/job.h5:3@last",
        nullptr, Effect::clips,
        [](Draft& d, Text text, Where option) {
          d.job.image = d.path(PathUse::input, text, option);
+       }},
+      {"prompt.last-image", "FILE",
+       "with prompt.image: the image that clips end with, for checkpoints that take a first and a "
+       "last one",
+       nullptr, Effect::clips,
+       [](Draft& d, Text text, Where option) {
+         d.job.last_image = d.path(PathUse::input, text, option);
        }},
       {"prompt.video", "FILE",
        "the video that clips are made from, for text-to-video checkpoints: a format of ffmpeg's "

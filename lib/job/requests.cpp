@@ -57,10 +57,25 @@ Field path_field(const char* name, const char* option) {
           },
           // A clip begins from one file, with its hash and strength.
           [](ClipRequest& clip) {
-            clip.image.clear();
-            clip.video.clear();
-            clip.input_hash.clear();
+            if constexpr (member != &ClipRequest::last_image) {
+              clip.image.clear();
+              clip.video.clear();
+              clip.input_hash.clear();
+            } else {
+              clip.last_image.clear();
+              clip.last_image_hash.clear();
+            }
           }};
+}
+
+// Of the bytes of a file; written by jobs.
+template <auto member>
+Field hash_field(const char* name) {
+  Field field = text_field<member>(name, "", false);
+  field.get = [](const ClipRequest& clip) {
+    return (clip.*member).empty() ? json() : json(clip.*member);
+  };
+  return field;
 }
 
 template <std::size_t i>
@@ -125,12 +140,10 @@ const std::vector<Field>& fields() {
     };
     add_settings(all, std::make_index_sequence<std::tuple_size_v<decltype(clip_settings)>>());
     all.push_back(path_field<&ClipRequest::image>("image", "prompt.image"));
+    all.push_back(path_field<&ClipRequest::last_image>("last_image", "prompt.last-image"));
     all.push_back(path_field<&ClipRequest::video>("video", "prompt.video"));
-    Field hash = text_field<&ClipRequest::input_hash>("input_hash", "", false);
-    hash.get = [](const ClipRequest& clip) {
-      return clip.input_hash.empty() ? json() : json(clip.input_hash);
-    };
-    all.push_back(hash);
+    all.push_back(hash_field<&ClipRequest::input_hash>("input_hash"));
+    all.push_back(hash_field<&ClipRequest::last_image_hash>("last_image_hash"));
     return all;
   }();
   return table;
@@ -206,7 +219,8 @@ std::int64_t request_bytes(const ClipRequest& request) {
   std::int64_t bytes = sizeof request;
   for (const std::string* text :
        {&request.prompt, &request.negative_prompt, &request.where, &request.image.native(),
-        &request.video.native(), &request.input_hash}) {
+        &request.last_image.native(), &request.video.native(), &request.input_hash,
+        &request.last_image_hash}) {
     // A short text stands in the object itself.
     constexpr std::size_t within = 15;
     if (text->capacity() > within) bytes += static_cast<std::int64_t>(text->capacity()) + 16;

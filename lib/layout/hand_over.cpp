@@ -7,8 +7,9 @@
 namespace reelmesh {
 
 std::string MessageKey::text() const {
-  static constexpr std::array names{"encoded input", "embeddings", "input", "latents",
-                                    "embeddings to be written"};
+  static constexpr std::array names{
+      "encoded input", "rows of the image",       "embeddings", "input", "rows of the input",
+      "latents",       "embeddings to be written"};
   const auto index = static_cast<std::size_t>(kind);
   if (index >= names.size()) return "something else";
   return fmt::format("the {} of clip {} (batch {})", names.at(index), clip, sequence);

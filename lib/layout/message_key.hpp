@@ -9,8 +9,10 @@ namespace reelmesh {
 struct MessageKey {
   enum class Kind : std::int32_t {
     encoded_input,       ///< of a clip that begins from an image or video, to where embeddings wait
+    image_rows,          ///< of the vision encoder, to where embeddings wait
     embeddings,          ///< of a clip's texts, to a denoising group
     input,               ///< the encoded input, to a denoising group
+    input_rows,          ///< of the vision encoder, to a denoising group
     latents,             ///< to a decoding group
     written_embeddings,  ///< to a decoding group, which writes them
   };

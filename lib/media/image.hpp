@@ -42,5 +42,7 @@ Tensor read_image(const std::filesystem::path& file, const std::string& where);
 /// new height, rounded in between.
 /// Returns the image itself if it has this size.
 Tensor resize_lanczos(const Tensor& image, std::int64_t height, std::int64_t width);
+/// The same with BICUBIC, a kernel of a = −1/2.
+Tensor resize_bicubic(const Tensor& image, std::int64_t height, std::int64_t width);
 
 }  // namespace reelmesh::media

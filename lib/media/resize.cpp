@@ -11,7 +11,6 @@ namespace reelmesh::media {
 namespace {
 
 constexpr int precision = 22;  // bits after the point
-constexpr double lobes = 3;
 
 double sinc(double x) {
   if (x == 0) return 1;
@@ -19,7 +18,24 @@ double sinc(double x) {
   return std::sin(x) / x;
 }
 
-double lanczos(double x) { return x >= -lobes && x < lobes ? sinc(x) * sinc(x / lobes) : 0; }
+double lanczos(double x) {
+  constexpr double lobes = 3;
+  return x >= -lobes && x < lobes ? sinc(x) * sinc(x / lobes) : 0;
+}
+
+double bicubic(double x) {
+  constexpr double a = -0.5;
+  x = std::abs(x);
+  if (x < 1) return ((a + 2.0) * x - (a + 3.0)) * x * x + 1;
+  if (x < 2) return (((x - 5) * x + 8) * x - 4) * a;
+  return 0;
+}
+
+struct Kernel {
+  double (*weight)(double x);
+  double support;  // beyond it the weight is 0
+};
+constexpr Kernel lanczos_kernel{lanczos, 3}, bicubic_kernel{bicubic, 2};
 
 /// The pixels of an axis that make one new pixel, and their weights.
 struct Window {
@@ -29,10 +45,10 @@ struct Window {
 
 // The windows of all new pixels of an axis. As Pillow's C code: the same order of operations in
 // double, and halves are rounded away from zero.
-std::vector<Window> windows(std::int64_t from, std::int64_t to) {
+std::vector<Window> windows(const Kernel& kernel, std::int64_t from, std::int64_t to) {
   const double scale = static_cast<double>(from) / static_cast<double>(to);
   const double stretch = std::max(scale, 1.0);
-  const double support = lobes * stretch;
+  const double support = kernel.support * stretch;
   const double inverse = 1.0 / stretch;
   std::vector<Window> out(static_cast<std::size_t>(to));
   std::vector<double> weights;
@@ -43,7 +59,7 @@ std::vector<Window> windows(std::int64_t from, std::int64_t to) {
     weights.clear();
     double sum = 0;
     for (std::int64_t x = begin; x < end; ++x) {
-      weights.push_back(lanczos((static_cast<double>(x) - center + 0.5) * inverse));
+      weights.push_back(kernel.weight((static_cast<double>(x) - center + 0.5) * inverse));
       sum += weights.back();
     }
     Window& window = out[static_cast<std::size_t>(i)];
@@ -63,8 +79,8 @@ std::uint8_t rounded(std::int32_t sum) {
 constexpr std::int32_t half = 1 << (precision - 1);
 
 // [row, column, 3] → [row, width, 3]
-Tensor resize_columns(const Tensor& image, std::int64_t width) {
-  const std::vector<Window> columns = windows(image.shape(1), width);
+Tensor resize_columns(const Kernel& kernel, const Tensor& image, std::int64_t width) {
+  const std::vector<Window> columns = windows(kernel, image.shape(1), width);
   Tensor out = Tensor::empty({image.shape(0), width, 3}, DType::uint8);
 #pragma omp parallel for schedule(static)
   for (std::int64_t row = 0; row < image.shape(0); ++row) {
@@ -85,8 +101,8 @@ Tensor resize_columns(const Tensor& image, std::int64_t width) {
 }
 
 // [row, column, 3] → [height, column, 3]
-Tensor resize_rows(const Tensor& image, std::int64_t height) {
-  const std::vector<Window> rows = windows(image.shape(0), height);
+Tensor resize_rows(const Kernel& kernel, const Tensor& image, std::int64_t height) {
+  const std::vector<Window> rows = windows(kernel, image.shape(0), height);
   const std::int64_t bytes = image.shape(1) * 3;  // of a row
   Tensor out = Tensor::empty({height, image.shape(1), 3}, DType::uint8);
 #pragma omp parallel for schedule(static)
@@ -110,14 +126,22 @@ Tensor resize_rows(const Tensor& image, std::int64_t height) {
   return out;
 }
 
+Tensor resize(const Kernel& kernel, const Tensor& image, std::int64_t height, std::int64_t width) {
+  expect(
+      image.shape().size() == 3 && image.shape(2) == 3 && !image.empty() && height > 0 && width > 0,
+      "resizing of {} to {} x {}", image.shape(), height, width);
+  Tensor out = image.shape(1) == width ? image : resize_columns(kernel, image, width);
+  return out.shape(0) == height ? out : resize_rows(kernel, out, height);
+}
+
 }  // namespace
 
 Tensor resize_lanczos(const Tensor& image, std::int64_t height, std::int64_t width) {
-  expect(
-      image.shape().size() == 3 && image.shape(2) == 3 && !image.empty() && height > 0 && width > 0,
-      "resize_lanczos: {} to {} x {}", image.shape(), height, width);
-  Tensor out = image.shape(1) == width ? image : resize_columns(image, width);
-  return out.shape(0) == height ? out : resize_rows(out, height);
+  return resize(lanczos_kernel, image, height, width);
+}
+
+Tensor resize_bicubic(const Tensor& image, std::int64_t height, std::int64_t width) {
+  return resize(bicubic_kernel, image, height, width);
 }
 
 }  // namespace reelmesh::media

@@ -60,6 +60,29 @@ REELMESH_INLINE float exp2_approx(float x) {
 
 REELMESH_INLINE float silu(float x) { return x / (1.0F + exp_approx(-x)); }
 
+/// The error function to about 1 ulp (N. Juffa): a polynomial near 0, beyond it 1 − exp of one.
+REELMESH_INLINE float erf_approx(float x) {
+  const float t = std::abs(x), s = x * x;
+  float far = std::fma(1.72948930e-5F, t, -3.83208680e-4F);
+  far = std::fma(far, s, std::fma(3.88393435e-3F, t, -2.42545605e-2F));
+  far = std::fma(far, t, 1.06777847e-1F);
+  far = std::fma(far, t, 6.34846687e-1F);
+  far = std::fma(far, t, 1.28717512e-1F);
+  far = std::copysign(1.0F - exp_approx(-std::fma(far, t, t)), x);
+  float near = -5.99104969e-4F;
+  near = std::fma(near, s, 4.99339588e-3F);
+  near = std::fma(near, s, -2.67667342e-2F);
+  near = std::fma(near, s, 1.12818025e-1F);
+  near = std::fma(near, s, -3.76124859e-1F);
+  near = std::fma(near, s, 1.28379151e-1F);
+  return t > 0.921875F ? far : std::fma(near, x, x);
+}
+
+/// 0.5·x·(1 + erf(x/√2)).
+REELMESH_INLINE float gelu(float x) {
+  return 0.5F * x * (1.0F + erf_approx(0.70710678118654752440F * x));
+}
+
 /// 0.5·x·(1 + tanh(√(2/π)·(x + 0.044715·x³))) = x·σ(2u).
 REELMESH_INLINE float gelu_tanh(float x) {
   const float u = 0.79788456080286535588F * (x + 0.044715F * (x * x * x));

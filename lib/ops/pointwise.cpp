@@ -57,6 +57,9 @@ REELMESH_CLONES void average_floats(const float* x, const float* y, float* out, 
 REELMESH_CLONES void silu_floats(float* x, std::int64_t n) {
   for (std::int64_t i = 0; i < n; ++i) x[i] = ops::silu(x[i]);
 }
+REELMESH_CLONES void gelu_floats(float* x, std::int64_t n) {
+  for (std::int64_t i = 0; i < n; ++i) x[i] = ops::gelu(x[i]);
+}
 REELMESH_CLONES void scale_floats(float* x, std::int64_t n, float factor) {
   for (std::int64_t i = 0; i < n; ++i) x[i] *= factor;
 }
@@ -120,6 +123,7 @@ Tensor changed(const Tensor& x, const F& change) {
 }
 
 Tensor silu(const Tensor& x) { return changed(x, silu_floats); }
+Tensor gelu(const Tensor& x) { return changed(x, gelu_floats); }
 
 Tensor scaled(const Tensor& x, float factor) {
   return changed(x, [factor](float* values, std::int64_t n) { scale_floats(values, n, factor); });
@@ -315,6 +319,13 @@ Tensor silu_backward(const Tensor& x, const Tensor& d) {
         static_cast<float>(double{d.data<float>()[i]} * s * (1 + value * (1 - s)));
   }
   return out;
+}
+
+Tensor gelu(const Tensor& x) {
+  note_moved(2 * x.bytes());
+  return dispatch(
+      x.device(), [&] { return gpu::gelu(x); }, [&] { return cpu::gelu(x); },
+      [&] { return like(x); });
 }
 
 Tensor scaled(const Tensor& x, float factor) {

@@ -24,8 +24,10 @@ Shape embeddings_shape(const Clip& clip, std::int64_t channels) {
 bool has_image(const Clip& clip) { return clip.format.input == InputKind::image; }
 
 RestartShapes restart_shapes(const Clip& clip, std::int64_t channels) {
-  return {clip.latent_shape(), embeddings_shape(clip, channels),
+  return {clip.latent_shape(),
+          embeddings_shape(clip, channels),
           has_image(clip) ? clip.input_shape() : Shape(),
+          clip.vision,
           clip.format.keeps_residual ? clip.hidden : Shape(),
           clip.sampling.decides ? clip.latent_shape() : Shape()};
 }
@@ -147,6 +149,11 @@ void Autosave::save_together(const Denoising& denoising) {
       const std::int64_t frames = own_box(kept, group_).extent[0];
       arrays.push_back(
           {"image_latents", {conditioning_[i].image.on({}).rows(0, frames), kept, group_}});
+    }
+    if (!clip.vision.empty()) {
+      arrays.push_back({"image_rows",
+                        {conditioning_[i].vision.to(DType::float32),
+                         Layout::replicated(clip.vision, group_.size()), group_}});
     }
     write_restart(group_, output_,
                   {clip.record, inputs_text(clip), step, state.generator.saved(),

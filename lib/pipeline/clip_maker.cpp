@@ -62,11 +62,12 @@ std::vector<std::size_t> BatchState::not_failed() const {
 void BatchState::release_encoded() {
   std::ranges::fill(embeddings, Tensor());
   std::ranges::fill(inputs, Tensor());
+  std::ranges::fill(vision, Tensor());
 }
 
 void BatchState::release() {
   clips = {};
-  embeddings = inputs = video_latents = latents = {};
+  embeddings = inputs = vision = video_latents = latents = {};
   conditioning = {};
 }
 
@@ -98,6 +99,7 @@ BatchState& ClipMaker::opened(std::size_t index) {
   batch.failed.resize(size);
   batch.embeddings.resize(size);
   batch.inputs.resize(size);
+  batch.vision.resize(size);
   batch.conditioning.resize(size);
   batch.video_latents.resize(size);
   batch.latents.resize(size);
@@ -164,8 +166,8 @@ bool ClipMaker::encode(std::size_t index) {
 class ClipMaker::PendingInputs final : public PendingHandOver {
  public:
   PendingInputs(ClipMaker& maker, std::size_t batch) : maker_(maker), batch_(batch) {}
-  void add(std::size_t clip, int number, HandOver hand_over) {
-    sent_.push_back({clip, number, std::move(hand_over)});
+  void add(std::size_t clip, int number, HandOver latents, std::optional<HandOver> vision) {
+    sent_.push_back({clip, number, std::move(latents), std::move(vision)});
   }
 
   void finish() override {
@@ -173,13 +175,20 @@ class ClipMaker::PendingInputs final : public PendingHandOver {
     for (Sent& sent : sent_) {
       const trace::Mark mark(&trace::Recorder::clip, sent.number);
       const trace::Scope scope(trace::spans::handover);
-      const Tensor input = sent.hand_over.finish();
+      const Tensor input = sent.latents.finish();
+      const Tensor vision = sent.vision ? sent.vision->finish() : Tensor();
       if (!receives) continue;
       BatchState& batch = maker_.states_.at(batch_);
       batch.inputs[sent.clip] = input;
-      if (batch.failed[sent.clip] || ops::all_finite(input)) continue;
+      batch.vision[sent.clip] = vision;
+      const bool has_latents = ops::all_finite(input);
+      if (batch.failed[sent.clip] || (has_latents && (vision.empty() || ops::all_finite(vision)))) {
+        continue;
+      }
       const InputKind kind = batch.clips[sent.clip].format.input;
-      maker_.failures_.add(sent.number, fmt::format("the latents of the {}", name_of(kind)));
+      maker_.failures_.add(
+          sent.number, fmt::format("the {} of the {}", has_latents ? "encoder's rows" : "latents",
+                                   name_of(kind)));
       batch.failed[sent.clip] = true;
     }
     if (!receives) maker_.release(batch_);
@@ -189,7 +198,8 @@ class ClipMaker::PendingInputs final : public PendingHandOver {
   struct Sent {
     std::size_t clip;  // in the batch
     int number;        // in the job
-    HandOver hand_over;
+    HandOver latents;
+    std::optional<HandOver> vision;
   };
   ClipMaker& maker_;
   std::size_t batch_;
@@ -206,18 +216,23 @@ std::unique_ptr<PendingHandOver> ClipMaker::encode_inputs(std::size_t index, std
     if (!encodes && world_.rank() != plan_->embeddings_rank()) continue;
     const Clip& clip = batch.clips[i];
     const trace::Mark mark(&trace::Recorder::clip, clip.index());
-    const Tensor encoded = stages_.encode_input(clip, decoder);
+    const EncodedInput encoded = stages_.encode_input(clip, decoder);
     const PurposeScope purpose(Purpose::queue);
-    inputs->add(i, clip.index(),
-                HandOver(world_, key(MessageKey::Kind::encoded_input, index, clip), encoded,
-                         input_to_queue(*plan_, clip_plan(clip), decoder, clip), DType::float32));
+    HandOver latents(world_, key(MessageKey::Kind::encoded_input, index, clip), encoded.latents,
+                     input_to_queue(*plan_, clip_plan(clip), decoder, clip), DType::float32);
+    std::optional<HandOver> vision;
+    if (!clip.vision.empty()) {
+      vision.emplace(world_, key(MessageKey::Kind::image_rows, index, clip), encoded.vision,
+                     vision_to_queue(*plan_, decoder, clip), job_.dtype);
+    }
+    inputs->add(i, clip.index(), std::move(latents), std::move(vision));
   }
   return inputs;
 }
 
-// input: this rank's box of the encoded input of a clip.
+// input: this rank's box of the encoded input of a clip; vision: rows of the vision encoder.
 void ClipMaker::take_input(BatchState& batch, std::size_t clip, std::size_t replica,
-                           const Tensor& input) const {
+                           const Tensor& input, const Tensor& vision) const {
   if (batch.clips[clip].format.input == InputKind::video) {
     batch.video_latents[clip] = input;
     return;
@@ -231,7 +246,10 @@ void ClipMaker::take_input(BatchState& batch, std::size_t clip, std::size_t repl
     Tensor frames = image.rows(0, input.shape(0));
     frames.copy_from(input);
   }
-  batch.conditioning[clip].image = image;
+  Conditioning& conditioning = batch.conditioning[clip];
+  conditioning.image = image;
+  conditioning.ends_with_image = batch.clips[clip].input->ends_with_image();
+  conditioning.vision = vision;
 }
 
 void ClipMaker::hand_over_text(std::size_t index, std::size_t replica) {
@@ -246,16 +264,21 @@ void ClipMaker::hand_over_text(std::size_t index, std::size_t replica) {
     const Tensor text = HandOver(world_, key(MessageKey::Kind::embeddings, index, clip),
                                  batch.embeddings[i], move, job_.dtype)
                             .finish();
-    Tensor input;
+    Tensor input, vision;
     if (clip.input) {
       const Move from_queue = input_to_denoising(*plan_, clip_plan(clip), replica, clip);
       input = HandOver(world_, key(MessageKey::Kind::input, index, clip), batch.inputs[i],
                        from_queue, DType::float32)
                   .finish();
     }
+    if (!clip.vision.empty()) {
+      vision = HandOver(world_, key(MessageKey::Kind::input_rows, index, clip), batch.vision[i],
+                        vision_to_denoising(*plan_, replica, clip), job_.dtype)
+                   .finish();
+    }
     if (!group.member()) continue;
-    batch.conditioning[i] = {text, {}};
-    if (clip.input) take_input(batch, i, replica, input);
+    batch.conditioning[i] = {.text = text, .image = {}, .vision = {}};
+    if (clip.input) take_input(batch, i, replica, input, vision);
   }
 }
 
@@ -269,14 +292,20 @@ void ClipMaker::read_conditioning(BatchState& batch, std::size_t replica) const 
     const Box& box = own_box(from_text.to, group);
     Tensor text = Tensor::empty(box.extent, job_.dtype);
     if (!box.empty()) text = open_restart(job_.output, clip, channels_).read("embeddings", box);
-    batch.conditioning[i] = {text.to(job_.dtype), {}};
+    batch.conditioning[i] = {.text = text.to(job_.dtype), .image = {}, .vision = {}};
     if (clip.format.input != InputKind::image) continue;
     const Move from_queue = input_to_denoising(*plan_, clip_plan(clip), replica, clip);
     const Box& part = own_box(from_queue.to, group);
     Tensor image = Tensor::empty(part.extent, DType::float32);
     if (!part.empty())
       image = open_restart(job_.output, clip, channels_).read("image_latents", part);
-    take_input(batch, i, replica, image);
+    Tensor vision;
+    if (!clip.vision.empty()) {
+      vision = open_restart(job_.output, clip, channels_)
+                   .read("image_rows", whole_box(clip.vision))
+                   .to(job_.dtype);
+    }
+    take_input(batch, i, replica, image, vision);
   }
 }
 

@@ -21,6 +21,7 @@ struct BatchState {
   std::vector<bool> failed;        ///< per clip, as far as this rank knows; kept by release()
   std::vector<Tensor> embeddings;  ///< after encoding
   std::vector<Tensor> inputs;      ///< of clips that begin from a file, after encoding
+  std::vector<Tensor> vision;      ///< rows of the vision encoder, likewise
   std::vector<Conditioning> conditioning;  ///< after the hand-over to the denoising groups
   std::vector<Tensor> video_latents;       ///< of clips made from videos, after that hand-over
   std::vector<Tensor> latents;             ///< after denoising
@@ -93,8 +94,8 @@ class ClipMaker final : public Work {
   }
   const ClipPlan& clip_plan(const Clip& clip) const { return planned_.clip_plan(clip, *plan_); }
   void read_conditioning(BatchState& batch, std::size_t replica) const;
-  void take_input(BatchState& batch, std::size_t clip, std::size_t replica,
-                  const Tensor& input) const;
+  void take_input(BatchState& batch, std::size_t clip, std::size_t replica, const Tensor& input,
+                  const Tensor& vision) const;
   void write(const Clip& clip, std::size_t decoder, const Sharded& latents, const Sharded& video,
              const Tensor& embeddings);
 

@@ -47,6 +47,20 @@ inline Move input_to_denoising(const Plan& plan, const ClipPlan& size, std::size
           plan.embeddings_rank(), plan.roles.denoise.at(replica).first};
 }
 
+/// Rows [row, channel] of the vision encoder, from the first rank of a decoding group to
+/// plan.embeddings_rank().
+inline Move vision_to_queue(const Plan& plan, std::size_t decoder, const Clip& clip) {
+  return {Layout::replicated(clip.vision, 1), Layout::replicated(clip.vision, 1),
+          plan.roles.decode.at(decoder).first, plan.embeddings_rank()};
+}
+
+/// The same, from there to all ranks of a denoising group.
+inline Move vision_to_denoising(const Plan& plan, std::size_t replica, const Clip& clip) {
+  const RankRange& ranks = plan.roles.denoise.at(replica);
+  return {Layout::replicated(clip.vision, 1), Layout::replicated(clip.vision, ranks.count),
+          plan.embeddings_rank(), ranks.first};
+}
+
 /// Latents [frame, channel, row, column], from a denoising group to a group of Roles::decode,
 /// without the dropped frames. With cfg 2 both halves have the same latents, and the first half
 /// sends them.

@@ -4,6 +4,7 @@
 
 #include "base/trace.hpp"
 #include "ops/pointwise.hpp"
+#include "ops/rows.hpp"
 #include "pipeline/autosave.hpp"
 #include "pipeline/hand_overs.hpp"
 #include "tensor/memory.hpp"
@@ -251,28 +252,48 @@ void InputStage::load() {
     load_on(group, computing_.device, [&] {
       const Family& family = *planned_.family;
       encoder_ = family.encoder(computing_.weights(family, ModelPart::vae), computing_.dtype);
+      if (group.rank() != 0 || !family.vision_pixels()) return;
+      vision_ = family.vision_encoder(computing_.weights(family, ModelPart::image_encoder),
+                                      computing_.dtype);
     });
   }
 }
 
-Tensor InputStage::operator()(const Clip& clip, std::size_t decoder) const {
+EncodedInput InputStage::operator()(const Clip& clip, std::size_t decoder) const {
   const comm::Group& group = decoding_.group(decoder);
   if (!group.member()) return {};
   const ClipInput& input = *clip.input;
-  const VideoSize& size = clip.format.size;
   const Layout cut = encoded_layout(decoding_.clip_plan(clip), decoder, clip);
-  const Layout pixels = encoded_pixels(clip, encoder_->frames_of(cut, clip.input->frames));
+  const Layout pixels = encoded_pixels(clip, encoder_->frames_of(cut, input.encoded_frames));
   const trace::Scope scope(input.file.kind == InputKind::image ? trace::spans::encode_image
                                                                : trace::spans::encode_video);
   // The clip's generator draws this noise before all others.
   const auto draw = [&](std::span<float> noise) {
+    if (!input.noise) return std::ranges::fill(noise, 0.0F);
     TorchGenerator generator(clip.seed());
     const Box own = own_box(cut.with_axis(1, clip.latent_channels), group);
-    draw_initial_noise(input.noise, generator, clip.input_shape(), own.offset, own.extent, noise);
+    draw_initial_noise(*input.noise, generator, clip.input_shape(), own.offset, own.extent, noise);
   };
-  const Tensor read =
-      read_pixels(input, planned_.inputs.at(input.file.path), size, own_box(pixels, group));
-  return encoder_->sample({read, pixels, group}, cut, input.scale, draw);
+  EncodedInput encoded;
+  {
+    const Tensor read =
+        read_pixels(input, planned_.inputs, clip.format.size, own_box(pixels, group));
+    encoded.latents = encoder_->sample({read, pixels, group}, cut, input.scale, draw);
+  }
+  if (vision_) encoded.vision = embed(clip);
+  return encoded;
+}
+
+// The rows of the first image, then those of the last one.
+Tensor InputStage::embed(const Clip& clip) const {
+  const VisionPixels pixels = planned_.family->vision_pixels().value();
+  std::vector<Tensor> rows;
+  for (const InputFile* file : {&clip.input->file, &clip.input->last}) {
+    if (file->kind == InputKind::none) continue;
+    rows.push_back(
+        vision_->embed(read_vision_pixels(*file, planned_.inputs.at(file->path), pixels)));
+  }
+  return ops::join_rows(rows);
 }
 
 namespace {

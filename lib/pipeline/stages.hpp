@@ -119,8 +119,17 @@ class DecodeStage {
   std::unique_ptr<const Decoder> decoder_;
 };
 
+/// What a clip begins from, encoded.
+struct EncodedInput {
+  /// This rank's box, float32 [frame, channel, row, column] on the host, as encoded_layout() cuts
+  /// it.
+  Tensor latents;
+  /// Clip::vision of the model's type on the host, on the first rank of the group; otherwise empty.
+  Tensor vision;
+};
+
 /// The encoder of the autoencoder on the decoding groups, for the images and videos that clips
-/// begin from.
+/// begin from; and on the first rank of each group the vision encoder, if the model has one.
 class InputStage {
  public:
   /// decoding: with the groups; must outlive the object.
@@ -128,16 +137,21 @@ class InputStage {
       : planned_(planned), computing_(computing), decoding_(decoding) {}
 
   void load();
-  void release() { encoder_.reset(); }
-  /// decoder: index in Roles::decode. → this rank's box of the encoded input, float32 [frame,
-  /// channel, row, column] on the host, as encoded_layout() cuts it.
-  Tensor operator()(const Clip& clip, std::size_t decoder) const;
+  void release() {
+    encoder_.reset();
+    vision_.reset();
+  }
+  /// decoder: index in Roles::decode.
+  EncodedInput operator()(const Clip& clip, std::size_t decoder) const;
 
  private:
+  Tensor embed(const Clip& clip) const;
+
   const JobPlan& planned_;
   Computing computing_;
   const DecodeStage& decoding_;
   std::unique_ptr<const Encoder> encoder_;
+  std::unique_ptr<const VisionEncoder> vision_;
 };
 
 /// The stages of a job and which of them have their weights in memory on this rank, if it has a

@@ -22,9 +22,10 @@ struct ClipRecord {
   std::string model, scheduler, dtype, layout;
   std::string fingerprint;  ///< of the weights and options that the values depend on
   // Of a clip that begins from a file.
-  std::optional<std::string> image, video;   ///< the file, as given: one of them
-  std::optional<std::string> input_hash;     ///< of its bytes
-  std::optional<std::int64_t> input_frames;  ///< of a video: how many are used
+  std::optional<std::string> image, video;                 ///< the file, as given: one of them
+  std::optional<std::string> input_hash;                   ///< of its bytes
+  std::optional<std::string> last_image, last_image_hash;  ///< of one that it ends with
+  std::optional<std::int64_t> input_frames;                ///< of a video: how many are used
   double wall_seconds = 0;
   std::vector<std::int32_t> token_ids;  ///< dataset [token]; empty: not written
 
@@ -48,6 +49,8 @@ struct ClipRecord {
     visit("video", video, Compared::no);
     visit("input_hash", input_hash, Compared::yes);
     visit("input_frames", input_frames, Compared::yes);
+    visit("last_image", last_image, Compared::no);
+    visit("last_image_hash", last_image_hash, Compared::yes);
     visit("wall_seconds", wall_seconds, Compared::no);
   }
 };

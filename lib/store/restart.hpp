@@ -32,16 +32,19 @@ struct RestartShapes {
   Shape latents;         ///< [frame, channel, row, column]; those of its history have the same
   Shape embeddings;      ///< [token, text, channel]
   Shape image_latents;   ///< [frame, channel, row, column]; empty: none
+  Shape image_rows;      ///< [row, channel]; empty: none
   Shape residual;        ///< [frame, row, column, branch, channel] of tokens; empty: none
   Shape latents_before;  ///< as latents; empty: none
 };
 
 inline constexpr const char *residual_name = "residual", *latents_before_name = "latents_before";
-inline const std::array<ArrayKind<RestartShapes>, 5> restart_arrays{{
+inline const std::array<ArrayKind<RestartShapes>, 6> restart_arrays{{
     {"latents", "latents as they are denoised", &RestartShapes::latents},
     {"embeddings", "text embeddings, of the negative prompt first", &RestartShapes::embeddings},
     {"image_latents", "latents of the image that the clip begins from",
      &RestartShapes::image_latents},
+    {"image_rows", "rows of the encoder of that image, which the transformer attends to",
+     &RestartShapes::image_rows},
     {residual_name, "what the transformer's blocks added to the tokens in the last computed step",
      &RestartShapes::residual},
     {latents_before_name, "latents before the last step", &RestartShapes::latents_before},

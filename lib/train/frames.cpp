@@ -224,7 +224,11 @@ std::vector<UsableSample> check_data(const comm::Group& world,
 }
 
 std::int64_t reading_bytes(const UsableSample& sample, const VideoSize& size) {
-  return reading_bytes(ClipInput{.file = input_file(sample.data), .frames = size.frames},
+  return reading_bytes({.file = input_file(sample.data),
+                        .last = {},
+                        .frames = size.frames,
+                        .encoded_frames = size.frames,
+                        .noise = {}},
                        sample.facts, size);
 }
 

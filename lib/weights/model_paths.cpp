@@ -139,6 +139,12 @@ std::string what_it_is_instead(const fs::path& path) {
   return "";
 }
 
+void need_folder(const fs::path& folder, const char* option) {
+  std::error_code unreadable;
+  require(fs::is_directory(folder, unreadable), Status::no_input, "{}: folder {} not found", option,
+          folder.string());
+}
+
 }  // namespace
 
 const ModelFolder& model_folder(ModelPart part) {
@@ -181,19 +187,23 @@ void ModelPaths::check_root() const {
           index.string(), what_it_is_instead(root));
 }
 
+void ModelPaths::need(ModelPart part) const {
+  need_folder(folder(part), model_folder(part).option);
+}
+
 void ModelPaths::check() const {
   std::error_code unreadable;  // a folder above may be closed to this user
-  const auto need = [&](const std::filesystem::path& folder, const char* option) {
-    require(std::filesystem::is_directory(folder, unreadable), Status::no_input,
-            "{}: folder {} not found", option, folder.string());
-  };
-  need(root, "model.path");
+  need_folder(root, "model.path");
   for (const ModelFolder& folder : model_folders) {
-    const bool may_lack = without_weights && folder.path == &ModelPaths::tokenizer;
-    if (!may_lack) need(this->*folder.path, folder.option);
+    const fs::path& path = this->*folder.path;
+    const bool may_lack =
+        folder.in_all_models
+            ? without_weights && folder.path == &ModelPaths::tokenizer
+            : path == root / folder.name && class_in_index(*this, folder.name).empty();
+    if (!may_lack) need_folder(path, folder.option);
   }
   if (!variant.empty()) {
-    const bool any = std::ranges::any_of(model_parts, [&](ModelPart part) {
+    const bool any = std::ranges::any_of(parts(), [&](ModelPart part) {
       return !has_weights(part) ||
              !weight_files(folder(part), weights_stem(part), variant).path.empty();
     });
@@ -213,6 +223,18 @@ void ModelPaths::check() const {
 }
 
 const fs::path& ModelPaths::folder(ModelPart part) const { return this->*model_folder(part).path; }
+
+bool ModelPaths::has(ModelPart part) const {
+  std::error_code unreadable;
+  return model_folder(part).in_all_models || fs::exists(folder(part) / "config.json", unreadable);
+}
+
+std::vector<ModelPart> ModelPaths::parts() const {
+  std::vector<ModelPart> found;
+  std::ranges::copy_if(model_parts, std::back_inserter(found),
+                       [&](ModelPart part) { return has(part); });
+  return found;
+}
 
 bool ModelPaths::has_weights(ModelPart part) const {
   if (!without_weights) return true;

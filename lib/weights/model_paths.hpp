@@ -20,13 +20,14 @@ struct LoraFile {
 };
 
 /// The parts of a model that have weights: rows of model_folders.
-enum class ModelPart { transformer, vae, text_encoder };
+enum class ModelPart { transformer, vae, text_encoder, image_encoder };
 
 /// Folders of a model in the layout of the Hugging Face hub: model_index.json and one per part.
 struct ModelPaths {
   std::filesystem::path root;  ///< folder with model_index.json
   // Folders of the parts; root/<part> unless the user gives another.
-  std::filesystem::path transformer, vae, text_encoder, tokenizer, scheduler;
+  std::filesystem::path transformer, vae, text_encoder, tokenizer, scheduler, image_encoder,
+      image_processor;
   std::string variant;            ///< of the weight files, as Checkpoint::open; empty: none
   std::vector<LoraFile> loras;    ///< of the transformer; their changes add up
   std::vector<LoraFile> loras_2;  ///< of a second transformer, likewise
@@ -40,8 +41,11 @@ struct ModelPaths {
   /// no such folder, but one of the cache.
   void complete();
   /// Error(no_input) if a folder or a LoRA is missing, naming the option that sets it, or if no
-  /// part has files of the variant.
+  /// part has files of the variant. Folders that only some models have may be missing, unless
+  /// model_index.json or an option names them.
   void check() const;
+  /// Error(no_input) unless the folder of a part is there, naming its option.
+  void need(ModelPart part) const;
   /// Error(no_input) unless there is a model_index.json, with what the path is instead if that is
   /// known: a file, the name of a model on the hub, a release of Open-Sora, a part of a model.
   void check_root() const;
@@ -53,8 +57,13 @@ struct ModelPaths {
   void check_links() const;
 
   const std::filesystem::path& folder(ModelPart part) const;
-  /// Whether the weights of a part can be expected: always, unless there may be none and its folder
-  /// has no safetensors file (an index alone is no weights: it is among all *.json of a model).
+  /// Whether the model has this part, which only some have: there is its config.json.
+  bool has(ModelPart part) const;
+  /// The parts that it has.
+  std::vector<ModelPart> parts() const;
+  /// Whether the weights of one of them can be expected: always, unless there may be none and its
+  /// folder has no safetensors file (an index alone is no weights: it is among all *.json of a
+  /// model).
   bool has_weights(ModelPart part) const;
   bool has_tokenizer() const;  ///< likewise
 
@@ -77,6 +86,7 @@ struct ModelFolder {
   std::filesystem::path ModelPaths::*path;
   std::optional<ModelPart> part = {};  ///< whose weights it has; none: only other files
   const char* weights_stem = "";       ///< of the files of these weights
+  bool in_all_models = true;
 };
 
 /// What models consist of. A part that is added gets a row here: its option, checks of its folder
@@ -90,7 +100,16 @@ inline constexpr std::array model_folders{
     ModelFolder{"text_encoder", "model.text-encoder", "T5", &ModelPaths::text_encoder,
                 ModelPart::text_encoder, "model"},
     ModelFolder{"tokenizer", "model.tokenizer", "the tokenizer", &ModelPaths::tokenizer},
-    ModelFolder{"scheduler", "model.scheduler", "the scheduler's config", &ModelPaths::scheduler}};
+    ModelFolder{"scheduler", "model.scheduler", "the scheduler's config", &ModelPaths::scheduler},
+    ModelFolder{"image_encoder", "model.image-encoder", "the image encoder of Wan 2.1",
+                &ModelPaths::image_encoder, ModelPart::image_encoder, "model", false},
+    ModelFolder{"image_processor",
+                "model.image-processor",
+                "the image encoder's preprocessor",
+                &ModelPaths::image_processor,
+                {},
+                "",
+                false}};
 
 /// The parts, in the order of the rows.
 inline constexpr auto model_parts = [] {

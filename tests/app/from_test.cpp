@@ -112,17 +112,24 @@ TEST_F(From, TheCommandLineWins) {
 }
 
 TEST_F(From, BeginsFromTheSameFiles) {
-  record_.options.insert(record_.options.end(),
-                         {{"prompt.image", "cat.png"}, {"sample.strength", "0.6"}});
+  record_.options.insert(
+      record_.options.end(),
+      {{"prompt.image", "cat.png"}, {"prompt.last-image", "dog.png"}, {"sample.strength", "0.6"}});
   record_.clips.clear();
-  add(R"({"prompt":"one","image":"/there/cat.png","input_hash":"0123"})");
+  add(R"({"prompt":"one","image":"/there/cat.png","input_hash":"0123",)"
+      R"("last_image":"/there/dog.png","last_image_hash":"89ab"})");
   add(R"({"prompt":"two","video":"/there/cat.mp4","input_hash":"4567","strength":0.5})");
   save();
   const Job job = parse_more({});
-  EXPECT_TRUE(job.image.empty() && job.video.empty() && !job.sample.strength)
+  EXPECT_TRUE(job.image.empty() && job.last_image.empty() && job.video.empty() &&
+              !job.sample.strength)
       << "the requests have them";
   EXPECT_EQ(job.clips[0].image, "/there/cat.png");
   EXPECT_EQ(job.clips[0].input_hash, "0123");
+  EXPECT_EQ(job.clips[0].last_image, "/there/dog.png");
+  const ClipRequest changed = parse_more({"--prompt.last-image", "cow.png"}).clips[0];
+  EXPECT_TRUE(changed.last_image.empty() && changed.last_image_hash.empty());
+  EXPECT_EQ(changed.image, "/there/cat.png");
   EXPECT_EQ(job.clips[1].video, "/there/cat.mp4");
   EXPECT_EQ(job.clips[1].settings.strength, 0.5);
   EXPECT_EQ(parse_more({"--prompt.video", "dog.mp4"}).clips[1].settings.strength, 0.5);

@@ -56,7 +56,7 @@ class Inspect : public Scratch {
 TEST(InspectPresets, TinyOnesAreWhole) {
   for (const char* name :
        {"tiny-cogvideox", "tiny-cogvideox-rotary", "tiny-cogvideox-1.5", "tiny-cogvideox-i2v",
-        "tiny-cogvideox-1.5-i2v", "tiny-stdit", "tiny-stdit3"}) {
+        "tiny-cogvideox-1.5-i2v", "tiny-stdit", "tiny-stdit3", "tiny-wan", "tiny-wan-i2v"}) {
     const test::TempFolder folder;
     const std::string model = (folder / "model").string();
     ASSERT_EQ(shell(program + " make-model " + name + " " + model).status, 0);
@@ -65,6 +65,25 @@ TEST(InspectPresets, TinyOnesAreWhole) {
     EXPECT_THAT(seen.text, Not(HasSubstr("missing")));
     EXPECT_THAT(seen.text, Not(HasSubstr("unexpected")));
   }
+}
+
+TEST(InspectWan, SaysWhatAModelForImagesHolds) {
+  const test::TempFolder folder;
+  const std::string model = (folder / "model").string();
+  ASSERT_EQ(shell(program + " make-model tiny-wan-i2v " + model).status, 0);
+  const auto look = [&] { return shell(program + " inspect " + model); };
+  const Outcome seen = look();
+  EXPECT_EQ(seen.status, 0) << seen.text;
+  for (const char* part :
+       {"16 latent channels and 20 of an image", "rows of an image of 48 channels",
+        "image_encoder: CLIPVisionModel", "3 layers, of which 2 are used, 4 heads of 12 channels",
+        "56 x 56 pixels in patches of 14", "made from text and an image (prompt.image)"}) {
+    EXPECT_THAT(seen.text, HasSubstr(part));
+  }
+  fs::remove_all(fs::path(model) / "image_processor");
+  EXPECT_EQ(look().status, 66);
+  fs::remove_all(fs::path(model) / "image_encoder");
+  EXPECT_EQ(look().status, 66) << look().text;
 }
 
 TEST(InspectOpenSora, SaysWhatACheckpointHolds) {

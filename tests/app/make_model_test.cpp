@@ -151,7 +151,9 @@ TEST(Presets, FullSizesAreThoseOfTheReleases) {
 TEST(Presets, FullSizesOfWanAreThoseOfTheReleases) {
   for (const auto& [name, tensors, parameters] :
        {std::tuple{"wan2.1-t2v-1.3b", 825, 1'418'996'800L},
-        std::tuple{"wan2.1-t2v-14b", 1095, 14'288'491'584L}}) {
+        std::tuple{"wan2.1-t2v-14b", 1095, 14'288'491'584L},
+        std::tuple{"wan2.1-i2v-14b-480p", 1303, 16'394'878'784L},
+        std::tuple{"wan2.1-i2v-14b-720p", 1303, 16'394'878'784L}}) {
     const ModelPreset preset = model_preset(name);
     EXPECT_EQ(preset.dtype, DType::bfloat16);
     const auto size = [&](ModelPart part) { return part_size(preset, part, preset.dtype); };
@@ -161,7 +163,13 @@ TEST(Presets, FullSizesOfWanAreThoseOfTheReleases) {
     EXPECT_EQ(size(ModelPart::vae).parameters, 126'892'531);
     EXPECT_EQ(size(ModelPart::text_encoder).tensors, 242);
     EXPECT_EQ(size(ModelPart::text_encoder).parameters, 5'680'910'336);
+    EXPECT_EQ(preset.parts.contains(ModelPart::image_encoder), tensors == 1303);
+    if (tensors != 1303) continue;
+    EXPECT_EQ(size(ModelPart::image_encoder).tensors, 519);
+    EXPECT_EQ(size(ModelPart::image_encoder).parameters, 630'766'080);
   }
+  EXPECT_EQ(model_preset("wan2.1-i2v-14b-480p").scheduler["flow_shift"], 3.0);
+  EXPECT_EQ(model_preset("wan2.1-i2v-14b-720p").scheduler["flow_shift"], 5.0);
 }
 
 TEST(Presets, ConfigurationsMeanWhatTheReleasesDo) {

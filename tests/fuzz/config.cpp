@@ -3,6 +3,7 @@
 #include "models/wan/config.hpp"
 #include "fuzz/fuzz.hpp"
 #include "models/checkpoints/parts.hpp"
+#include "models/clip/config.hpp"
 #include "models/cogvideox/folder.hpp"
 #include "models/opensora/folder.hpp"
 #include "sampler/sampler_rows.hpp"
@@ -47,7 +48,16 @@ void read_parts(const Config& config) {
     c.check_size({480, 720, 49}, 0);
   });
   fuzz::refusals_allowed([&] { CogVideoXVaeConfig::read(config); });
-  fuzz::refusals_allowed([&] { WanConfig::read(config).channels(); });
+  fuzz::refusals_allowed([&] {
+    const auto c = WanConfig::read(config);
+    expect(c.image_channels() == 0 || c.image_channels() == c.out_channels + c.mask_channels,
+           "{} channels", c.image_channels());
+  });
+  fuzz::refusals_allowed([&] { expect(ClipVisionConfig::read(config).rows() > 1, "no patches"); });
+  fuzz::refusals_allowed([&] {
+    const VisionPixels pixels = read_vision_pixels(config);
+    expect(pixels.size <= pixels.edge, "{} of {}", pixels.size, pixels.edge);
+  });
   fuzz::refusals_allowed([&] { WanVaeConfig::read(config).channels(3); });
   fuzz::refusals_allowed([&] { STDiTConfig::read(config).head_channels(); });
   fuzz::refusals_allowed([&] { OpenSoraVaeConfig::read(config).latent_frames(51); });

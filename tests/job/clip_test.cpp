@@ -183,6 +183,32 @@ TEST(RequestedClip, PrefersTheFileOfItsLine) {
       "p.jsonl:3: image: found 'cat.png', and the video 'cat.mp4', expected an image or a video");
 }
 
+TEST(RequestedClip, EndsWithAnImageIfItBeginsFromOne) {
+  const Inputs images{{"cat.png", {.height = 300, .width = 400, .hash = "11"}},
+                      {"dog.png", {.height = 30, .width = 40, .hash = "33"}},
+                      {"cat.mp4", inputs.at("cat.mp4")}};
+  Job job;
+  job.image = "cat.png";
+  job.last_image = "dog.png";
+  const Clip clip = requested_clip(job, {}, 0, defaults, images);
+  EXPECT_TRUE(clip.input->ends_with_image());
+  EXPECT_EQ(clip.record.last_image, "dog.png");
+  EXPECT_EQ(clip.record.last_image_hash, "33");
+  ClipRequest request;
+  request.where = "p.jsonl:3";
+  request.last_image = "cat.png";
+  EXPECT_EQ(requested_clip(job, request, 0, defaults, images).record.last_image_hash, "11");
+  request.video = "cat.mp4";
+  test::expect_error(
+      Status::usage, [&] { requested_clip(job, request, 0, defaults, images); },
+      "p.jsonl:3: last_image: found 'cat.png' for a clip that begins from no image, expected it "
+      "only with prompt.image");
+  job.image.clear();
+  test::expect_error(
+      Status::usage, [&] { requested_clip(job, {}, 0, defaults, images); },
+      "prompt.last-image: found 'dog.png' for a clip that begins from no image");
+}
+
 TEST(RequestedClip, RefusesSeedsThatOverflow) {
   Job job;
   job.sample.seed = std::numeric_limits<std::uint64_t>::max() - 1;

@@ -62,7 +62,9 @@ TEST(ClipSettings, AreReadAsTheyWereWritten) {
   request.negative_prompt = "dog";
   request.token_ids = {1, 2};
   request.image = "cat.png";
+  request.last_image = "dog.png";
   request.input_hash = "0123";
+  request.last_image_hash = "4567";
   for_each_clip_setting(
       [&](const auto& setting) { request.settings.*setting.value = two_values(setting).second; });
   const ClipRequest read = parse_request(request_line(request), "", "line");
@@ -71,7 +73,9 @@ TEST(ClipSettings, AreReadAsTheyWereWritten) {
   EXPECT_EQ(read.negative_prompt, request.negative_prompt);
   EXPECT_EQ(read.token_ids, request.token_ids);
   EXPECT_EQ(read.image, request.image);
+  EXPECT_EQ(read.last_image, request.last_image);
   EXPECT_EQ(read.input_hash, request.input_hash);
+  EXPECT_EQ(read.last_image_hash, request.last_image_hash);
   EXPECT_EQ(request_line(read), request_line(request));
 
   ClipRequest bare;
@@ -136,15 +140,16 @@ TEST(Options, AreClassified) {
   std::map<Effect, std::set<std::string>> found;
   for (const Option& option : options()) found[option.effect].insert(option.name);
   using Names = std::set<std::string>;
-  EXPECT_EQ(found[Effect::model], (Names{"model.path", "model.transformer", "model.vae",
-                                         "model.text-encoder", "model.tokenizer", "model.scheduler",
-                                         "model.lora", "model.lora-2", "model.variant"}));
+  EXPECT_EQ(found[Effect::model],
+            (Names{"model.path", "model.transformer", "model.vae", "model.text-encoder",
+                   "model.tokenizer", "model.scheduler", "model.image-encoder",
+                   "model.image-processor", "model.lora", "model.lora-2", "model.variant"}));
   EXPECT_EQ(found[Effect::clips],
-            (Names{"prompt.text", "prompt.file", "prompt.image", "prompt.video", "prompt.negative",
-                   "prompt.clean", "sample.height", "sample.width", "sample.frames", "sample.fps",
-                   "sample.steps", "sample.guidance", "sample.cache", "sample.cache-coefficients",
-                   "sample.strength", "sample.flow-shift", "sample.noise-levels", "sample.seed",
-                   "data.path"}));
+            (Names{"prompt.text", "prompt.file", "prompt.image", "prompt.last-image",
+                   "prompt.video", "prompt.negative", "prompt.clean", "sample.height",
+                   "sample.width", "sample.frames", "sample.fps", "sample.steps", "sample.guidance",
+                   "sample.cache", "sample.cache-coefficients", "sample.strength",
+                   "sample.flow-shift", "sample.noise-levels", "sample.seed", "data.path"}));
   EXPECT_EQ(found[Effect::device], (Names{"device.backend"}));
   EXPECT_EQ(found[Effect::attribute], (Names{"sample.scheduler", "numerics.dtype"}));
   EXPECT_EQ(found[Effect::fingerprint], (Names{"sample.dynamic-guidance",

@@ -32,11 +32,14 @@ TEST(Resize, HasTheBytesOfPillow) {
   const std::filesystem::path file = test::media_file("turned.jpg");
   const Tensor image = read_image(file, "image");
   for (const auto& [width, height] : {std::pair{48, 32}, {13, 40}, {7, 5}, {29, 9}}) {
-    const Tensor found = resize_lanczos(image, height, width);
-    const Tensor expected =
-        test::read_ppm(fmt::format("{}.{}x{}", file.string(), width, height))[0];
-    ASSERT_EQ(found.shape(), expected.shape());
-    EXPECT_EQ(test::differences(found, expected), 0) << width << " x " << height;
+    for (const auto& [resize, name] :
+         {std::pair{resize_lanczos, ""}, std::pair{resize_bicubic, ".bicubic"}}) {
+      const Tensor found = resize(image, height, width);
+      const Tensor expected =
+          test::read_ppm(fmt::format("{}.{}x{}{}", file.string(), width, height, name))[0];
+      ASSERT_EQ(found.shape(), expected.shape());
+      EXPECT_EQ(test::differences(found, expected), 0) << width << " x " << height << name;
+    }
   }
 }
 

@@ -66,11 +66,24 @@ inline auto denoise(const CogVideoXConfig& c, std::int64_t text_tokens) {
 
 inline auto denoise(const WanConfig& c) {
   return [c](const WanTransformer& transformer, const comm::Group& group, Device device) {
-    const WanPlacement placement(transformer, group, Layout::cut({5, 3, 4}, 0, 1), 2);
-    const Tensor text = Tensor::zeros({9, 2, c.text_channels}, transformer.dtype(), device);
-    const Tensor latents = Tensor::zeros({5, c.in_channels, 3 * c.patch.rows, 4 * c.patch.columns},
-                                         DType::float32, device);
-    transformer(placement, {&latents, 1}, transformer.encode_context(text), transformer.embed(500));
+    const std::int64_t rows =
+        c.vision_channels > 0 ? std::max<std::int64_t>(c.vision_positions, 5) : 0;
+    const WanPlacement placement(transformer, group, Layout::cut({5, 3, 4}, 0, 1), 2, 1, rows);
+    const auto zeros = [&](const Shape& shape) {
+      return Tensor::zeros(shape, transformer.dtype(), device);
+    };
+    const auto latents = [&](std::int64_t channels) {
+      return Tensor::zeros({5, channels, 3 * c.patch.rows, 4 * c.patch.columns}, DType::float32,
+                           device);
+    };
+    const Tensor noise = latents(c.out_channels);
+    std::vector<Tensor> images;
+    if (c.takes_image()) images.push_back(transformer.patches(latents(c.image_channels())));
+    transformer(
+        placement, {&noise, 1},
+        transformer.encode_context(zeros({9, 2, c.text_channels}),
+                                   rows > 0 ? zeros({rows, 2, c.vision_channels}) : Tensor()),
+        transformer.embed(500), images);
   };
 }
 

@@ -4,6 +4,7 @@
 
 #include "models/autoencoder/decoder.hpp"
 #include "models/autoencoder/encoder.hpp"
+#include "models/clip/vision.hpp"
 #include "models/decode_layouts.hpp"
 #include "models/dry_run.hpp"
 #include "models/opensora/reference.hpp"
@@ -179,6 +180,26 @@ TEST_P(DryRuns, CogVideoX) {
         test::decode(latents, test::cogvideox_decode_layout(r.vae, latents, 1)),
         std::string(kind) + " decode");
   }
+}
+
+TEST_P(DryRuns, WanFromImages) {
+  for (const char* kind : {"image", "ends"}) {
+    const test::WanReference r(kind);
+    expect_as_foreseen(
+        r.weights("transformer"),
+        [&](const Checkpoint& weights) { return WanTransformer(weights, r.transformer, dtype()); },
+        test::denoise(r.transformer), std::string(kind) + " step");
+  }
+  const test::WanReference r("image");
+  const auto config = ClipVisionConfig::read(Config::read(r.folder / "image_encoder/config.json"));
+  expect_as_foreseen(
+      Checkpoint::open(r.folder / "image_encoder", "model"),
+      [&](const Checkpoint& weights) { return ClipVision(weights, config, dtype()); },
+      [&](const ClipVision& encoder, const comm::Group&, Device device) {
+        encoder.embed(Tensor::zeros({1, 3, config.image_size, config.image_size}, DType::float32,
+                                    device.host()));
+      },
+      "image encoder");
 }
 
 TEST_P(DryRuns, Wan) {

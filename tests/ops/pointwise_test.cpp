@@ -2,7 +2,9 @@
 
 #include <gmock/gmock.h>
 
+#include <algorithm>
 #include <array>
+#include <cmath>
 
 namespace reelmesh::ops {
 namespace {
@@ -30,6 +32,21 @@ TEST(Average, RoundsToTheType) {
   EXPECT_THAT(rounded_average({1, 2, -3}, {2, 2, 4}, DType::float32),
               testing::ElementsAre(1.5F, 2, 0.5F));
   EXPECT_THAT(rounded_average({129}, {130}, DType::bfloat16), testing::ElementsAre(130));
+}
+
+TEST(Gelu, IsThatOfTheErrorFunction) {
+  std::vector<float> numbers;
+  for (float x = -12; x < 12; x += 0.001F) numbers.push_back(x);
+  numbers.insert(numbers.end(), {0.0F, -0.0F, 1e-30F, -1e-30F, 100.0F, -100.0F, 3e38F, -3e38F});
+  const Tensor x = Tensor::of<float>(numbers, {std::ssize(numbers)});
+  const std::vector<float> found = values(gelu(x));
+  for (std::size_t i = 0; i < numbers.size(); ++i) {
+    const double exact = 0.5 * numbers[i] * (1 + std::erf(double{numbers[i]} * std::sqrt(0.5)));
+    EXPECT_NEAR(found[i], exact, 2e-7 * std::max(1.0, std::abs(double{numbers[i]}))) << numbers[i];
+  }
+  const Tensor rounded = gelu(x.to(DType::bfloat16)).to(DType::float32);
+  EXPECT_EQ(values(rounded)[0],
+            values(gelu(x.rows(0, 1)).to(DType::bfloat16).to(DType::float32))[0]);
 }
 
 TEST(JoinBatches, PutsItemsSideBySide) {

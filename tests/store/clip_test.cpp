@@ -43,6 +43,7 @@ ClipRecord record_of_video() {
   ClipRecord r = record();
   r.video = "films/cat.mp4";
   r.input_hash = "0123456789abcdef0123456789abcdef";
+  r.last_image_hash = "456789abcdef0123456789abcdef0123";
   r.input_frames = 5;
   r.settings.strength = 0.75;
   return r;
@@ -182,6 +183,7 @@ TEST_F(Clip, BelongsToTheFileThatItBeginsFrom) {
   EXPECT_FALSE(complete(record())) << "without a video";
   for (const auto change :
        std::vector<void (*)(ClipRecord&)>{[](ClipRecord& r) { r.input_hash->back() = '0'; },
+                                          [](ClipRecord& r) { r.last_image_hash->back() = '0'; },
                                           [](ClipRecord& r) { r.input_frames = 4; },
                                           [](ClipRecord& r) { r.settings.strength = 0.5; }}) {
     ClipRecord other = record_of_video();

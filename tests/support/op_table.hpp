@@ -145,6 +145,8 @@ inline std::vector<OpCut> op_table(bool real_sizes) {
        cpu, !gpu},
       {"silu", "rows", 129,
        elementwise([](Part&, Tensor x, const Tensor&) { return ops::silu(x); })},
+      {"gelu", "rows", 129,
+       elementwise([](Part&, Tensor x, const Tensor&) { return ops::gelu(x); })},
       {"scaled", "rows", 129,
        elementwise([](Part&, Tensor x, const Tensor&) { return ops::scaled(x, 5.4901F); })},
       {"gelu_tanh", "rows", 129,

@@ -4,7 +4,7 @@
     python tools/reference/make_media_data.py
 
 NAME.ppm has the pixels of NAME (of a video: of all frames, one after the other), NAME.WIDTHxHEIGHT.ppm
-those of the resized image. Needs Pillow before version 13, which resizes columns first, and ffmpeg
+those of the resized image, NAME.WIDTHxHEIGHT.bicubic.ppm with another kernel. Needs Pillow before version 13, which resizes columns first, and ffmpeg
 5.1.
 """
 import pathlib
@@ -71,8 +71,10 @@ def main():
         image.save(f"{path}.ppm")
         if path.name == "turned.jpg":
             for width, height in SIZES:
-                resized = image.resize((width, height), Image.Resampling.LANCZOS)
-                resized.save(f"{path}.{width}x{height}.ppm")
+                for kernel in (Image.Resampling.LANCZOS, Image.Resampling.BICUBIC):
+                    resized = image.resize((width, height), kernel)
+                    name = "" if kernel == Image.Resampling.LANCZOS else ".bicubic"
+                    resized.save(f"{path}.{width}x{height}{name}.ppm")
     for name in videos():
         frames = ffmpeg("-i", FOLDER / name, "-fps_mode", "passthrough", "-f", "image2pipe", "-c:v",
                         "ppm", "-pix_fmt", "rgb24", "-")

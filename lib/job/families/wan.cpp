@@ -1,5 +1,6 @@
 #include "job/families/wan.hpp"
 
+#include "models/clip/vision.hpp"
 #include "models/wan/decoder.hpp"
 #include "models/wan/encoder.hpp"
 #include "models/wan/transformer.hpp"
@@ -10,6 +11,29 @@ namespace reelmesh {
 // As the authors' code for 480p.
 ClipDefaults Wan::defaults() const {
   return {.size = {480, 832, 81}, .fps = 16, .steps = 50, .guidance = 5};
+}
+
+bool Wan::takes(InputKind kind) const {
+  return kind == (folder_.transformer.takes_image() ? InputKind::image : InputKind::none);
+}
+
+LastImage Wan::last_image() const {
+  const WanConfig& c = folder_.transformer;
+  if (!c.may_end_with_image()) return LastImage::never;
+  return c.ends_with_image() ? LastImage::always : LastImage::optional;
+}
+
+// As prepare_latents of WanImageToVideoPipeline: a video of the image and grey frames is encoded,
+// and the mode of the posterior taken.
+void Wan::set_encoding(Clip& clip, std::int64_t made_frames) const {
+  ClipInput& input = *clip.input;
+  input.encoded_frames = made_frames;
+  input.latent_frames = WanVaeConfig::latent_frames(made_frames);
+  require(!input.ends_with_image() || made_frames > 1, Status::usage,
+          "sample.frames: clip {} has {}, expected at least {}: it begins from one image and ends "
+          "with another",
+          clip.index(), clip.format.size.frames, 1 + WanVaeConfig::frames_per_latent);
+  if (folder_.vision) clip.vision = {folder_.vision_rows(), folder_.transformer.vision_channels};
 }
 
 // As WanPipeline: 16 and 18 become 17, 3 becomes 1.
@@ -53,6 +77,7 @@ void Wan::complete(Clip& clip, const Job& job, const ClipRequest& request,
   clip.latents = {WanVaeConfig::latent_frames(made), height / pixels, width / pixels};
   clip.latent_channels = c.out_channels;
   clip.video = {made, height, width};
+  if (clip.input) set_encoding(clip, made);
   clip.sampling = sampling(clip, job);
   const auto cleaned = [&](const std::string& text, const char* what) {
     const bool cleans = request.clean.value_or(job.clean_prompts) && request.token_ids.empty();
@@ -110,15 +135,24 @@ std::unique_ptr<const Denoiser> Wan::denoiser(const Checkpoint& weights, DType d
   return std::make_unique<WanTransformer>(weights, config, dtype, placement);
 }
 
+void Wan::require_trainable() const {
+  require(!folder_.transformer.takes_image(), Status::usage,
+          "model.path: {} makes videos from images, expected a model of Wan for text to video: "
+          "others cannot be trained",
+          folder_.paths.root.string());
+}
+
 std::unique_ptr<Trainable> Wan::trainable(const Checkpoint& weights, DType dtype,
                                           const WeightPlacement& placement,
                                           const std::optional<LoraShape>& lora) const {
+  require_trainable();
   return in_training<WanTransformer>(weights, folder_.transformer, dtype, placement, lora);
 }
 
 // As trainers with diffusers' FlowMatchEulerDiscreteScheduler do: one of its noise levels,
 // uniformly.
 TrainingNoise Wan::training_noise(const Job& job, const VideoSize& size) const {
+  require_trainable();
   constexpr std::int64_t chunk = WanVaeConfig::frames_per_latent;
   const std::int64_t fewer = (size.frames - 1) / chunk * chunk + 1;
   require(made_frames(size.frames) == size.frames, Status::usage,
@@ -132,6 +166,15 @@ TrainingNoise Wan::training_noise(const Job& job, const VideoSize& size) const {
 
 std::unique_ptr<const Encoder> Wan::encoder(const Checkpoint& weights, DType dtype) const {
   return std::make_unique<WanEncoder>(weights, folder_.vae, dtype);
+}
+
+std::optional<VisionPixels> Wan::vision_pixels() const {
+  return folder_.vision ? std::optional(folder_.vision->pixels) : std::nullopt;
+}
+
+std::unique_ptr<const VisionEncoder> Wan::vision_encoder(const Checkpoint& weights,
+                                                         DType dtype) const {
+  return std::make_unique<ClipVision>(weights, folder_.vision->encoder, dtype);
 }
 
 std::unique_ptr<const Decoder> Wan::decoder(const Checkpoint& weights, DType dtype) const {

@@ -6,7 +6,8 @@
 
 namespace reelmesh {
 
-/// Wan 2.1, text to video. Each rank has the whole text, so that only video tokens are exchanged.
+/// Wan 2.1, from texts, or from images. Each rank has the whole text, and the rows of the image
+/// encoder, so that only video tokens are exchanged.
 class Wan final : public Family {
  public:
   explicit Wan(const ModelPaths& paths) : folder_(WanFolder::open(paths)) {}
@@ -24,6 +25,9 @@ class Wan final : public Family {
                                            std::int64_t layers) const override;
   std::unique_ptr<const Decoder> decoder(const Checkpoint& weights, DType dtype) const override;
   std::unique_ptr<const Encoder> encoder(const Checkpoint& weights, DType dtype) const override;
+  std::optional<VisionPixels> vision_pixels() const override;
+  std::unique_ptr<const VisionEncoder> vision_encoder(const Checkpoint& weights,
+                                                      DType dtype) const override;
   std::unique_ptr<Trainable> trainable(const Checkpoint& weights, DType dtype,
                                        const WeightPlacement& placement,
                                        const std::optional<LoraShape>& lora) const override;
@@ -31,6 +35,11 @@ class Wan final : public Family {
   std::int64_t made_frames(std::int64_t frames) const override;
 
  private:
+  bool takes(InputKind kind) const override;
+  LastImage last_image() const override;
+  void set_encoding(Clip& clip, std::int64_t made_frames) const;
+  /// Error(usage) for models that take images.
+  void require_trainable() const;
   ClipDefaults defaults() const override;
   void check_options(const Job& job) const override;
   bool takes_flow_shift() const override { return true; }

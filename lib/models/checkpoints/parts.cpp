@@ -4,6 +4,7 @@
 
 #include "models/autoencoder/decoder.hpp"
 #include "models/autoencoder/encoder.hpp"
+#include "models/clip/vision.hpp"
 #include "models/cogvideox/decoder.hpp"
 #include "models/cogvideox/encoder.hpp"
 #include "models/cogvideox/transformer.hpp"
@@ -47,6 +48,10 @@ ExpectedShapes t5_tensors(const Config& config) {
   return tensors_of<T5Layers>(t5, T5Part::whole(t5));
 }
 
+ExpectedShapes clip_tensors(const Config& config) {
+  return ClipVision::all_tensors(ClipVisionConfig::read(config));
+}
+
 // A configuration that names no class gets the first entry of its part.
 const std::vector<Kind>& kinds() {
   constexpr Tensors cogvideox = tensors_by_config<CogVideoXTransformer, CogVideoXConfig>;
@@ -60,7 +65,8 @@ const std::vector<Kind>& kinds() {
   constexpr Tensors wan = tensors_by_config<WanTransformer, WanConfig>;
   constexpr Tensors wan_decoder = tensors_by_config<WanDecoder, WanVaeConfig>;
   constexpr Tensors wan_vae = autoencoder_tensors<WanEncoder, WanDecoder, WanVaeConfig>;
-  constexpr Tensors t5 = t5_tensors;
+  constexpr Tensors t5 = t5_tensors, clip = clip_tensors;
+  constexpr Tensors used_clip = tensors_by_config<ClipVision, ClipVisionConfig>;
   using P = Pipeline;
   static const std::vector<Kind> all{
       {ModelPart::transformer, "CogVideoXTransformer3DModel", {P::cogvideox}, cogvideox, cogvideox},
@@ -73,7 +79,9 @@ const std::vector<Kind>& kinds() {
       {ModelPart::vae, "VideoAutoencoderPipeline", {P::open_sora}, opensora_vae, opensora_decoder},
       {ModelPart::vae, "AutoencoderKLWan", {P::wan}, wan_vae, wan_decoder},
       {ModelPart::text_encoder, "T5EncoderModel", {P::cogvideox, P::open_sora}, t5, t5},
-      {ModelPart::text_encoder, "UMT5EncoderModel", {P::wan}, t5, t5}};
+      {ModelPart::text_encoder, "UMT5EncoderModel", {P::wan}, t5, t5},
+      {ModelPart::image_encoder, "CLIPVisionModel", {P::wan}, clip, used_clip},
+      {ModelPart::image_encoder, "CLIPVisionModelWithProjection", {P::wan}, clip, used_clip}};
   return all;
 }
 
@@ -111,7 +119,7 @@ void check_belongs_to(const Config& transformer, ModelPart part, const Config& c
 }
 
 void check_classes(const ModelPaths& paths) {
-  for (const ModelPart part : model_parts) {
+  for (const ModelPart part : paths.parts()) {
     const Config config = Config::read(paths.folder(part) / "config.json");
     const NamedClass named = class_of_part(paths, part_folder(part), config);
     if (named.where == config.file()) continue;
@@ -140,9 +148,15 @@ ExpectedShapes needed_tensors(ModelPart part, const Config& config) {
 }
 
 bool takes_image(const Config& transformer) {
-  const bool cogvideox =
-      model_class(ModelPart::transformer, transformer) == "CogVideoXTransformer3DModel";
-  return cogvideox && CogVideoXConfig::read(transformer).takes_image();
+  const std::string name = model_class(ModelPart::transformer, transformer);
+  if (name == "WanTransformer3DModel") return WanConfig::read(transformer).takes_image();
+  return name == "CogVideoXTransformer3DModel" && CogVideoXConfig::read(transformer).takes_image();
+}
+
+bool needs(const Config& transformer, ModelPart part) {
+  if (part != ModelPart::image_encoder) return true;
+  return model_class(ModelPart::transformer, transformer) == "WanTransformer3DModel" &&
+         WanConfig::read(transformer).vision_channels > 0;
 }
 
 }  // namespace reelmesh

@@ -1,6 +1,6 @@
 #pragma once
-// The parts of a model's folder that hold weights: transformer/, vae/ and text_encoder/. The class
-// named in a part's config.json decides which tensors it has.
+// The parts of a model's folder that hold weights: transformer/, vae/, text_encoder/ and others.
+// The class named in a part's config.json decides which tensors it has.
 #include <array>
 #include <string>
 #include <vector>
@@ -26,11 +26,15 @@ void check_classes(const ModelPaths& paths);
 /// model_class and the configurations' read().
 ExpectedShapes expected_tensors(ModelPart part, const Config& config);
 
-/// Only those that are needed to make clips from text: of the VAE, the decoder's.
+/// Only those that are needed to make clips from text: of the VAE, the decoder's; and of an image
+/// encoder, those of the layers that are used.
 ExpectedShapes needed_tensors(ModelPart part, const Config& config);
 
 /// Whether clips of this transformer begin from an image, which the VAE's encoder encodes. Throws
 /// Error(data) as expected_tensors.
 bool takes_image(const Config& transformer);
+
+/// Whether a model with this transformer has the part. Throws Error(data) as expected_tensors.
+bool needs(const Config& transformer, ModelPart part);
 
 }  // namespace reelmesh

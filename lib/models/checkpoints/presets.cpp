@@ -65,9 +65,17 @@ ModelPreset model_preset(std::string_view name) {
   preset.dtype = dtype_named(found.at("dtype"));
   found.at("tokenizer_pieces").get_to(preset.tokenizer_pieces);
   preset.model_index = found.at("model_index");
-  for (const ModelPart part : model_parts) preset.parts[part] = found.at(part_folder(part));
+  for (const ModelPart part : model_parts) {
+    const ModelFolder& folder = model_folder(part);
+    if (folder.in_all_models || found.contains(folder.name)) {
+      preset.parts[part] = found.at(folder.name);
+    }
+  }
   preset.scheduler = found.at("scheduler");
-  expect(found.size() == 4 + model_parts.size(), "preset '{}' has keys that nothing reads", name);
+  preset.image_processor = found.value("image_processor", json());
+  const std::size_t others = preset.image_processor.is_null() ? 4 : 5;
+  expect(found.size() == others + preset.parts.size(), "preset '{}' has keys that nothing reads",
+         name);
   return preset;
 }
 

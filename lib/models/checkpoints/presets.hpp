@@ -19,6 +19,7 @@ struct ModelPreset {
   nlohmann::json model_index;
   std::map<ModelPart, nlohmann::json> parts;
   nlohmann::json scheduler;
+  nlohmann::json image_processor;  ///< preprocessor_config.json; null: none
 };
 
 /// All names, family by family, tiny presets first in each.

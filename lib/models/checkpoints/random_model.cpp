@@ -48,6 +48,8 @@ std::vector<Gain> part_gains(ModelPart part, const T5Config& t5) {
       // T5 does not divide scores by √d_kv, so the query weights are smaller.
       return {{"SelfAttention.q.", 1.4 / std::sqrt(static_cast<double>(t5.d_kv))},
               {"DenseReluDense.wo", 1.3}};
+    case ModelPart::image_encoder:
+      return {};
   }
   return {};
 }
@@ -57,8 +59,12 @@ Spread weight_spread(const std::string& name, const Shape& shape, const std::vec
   if (name.ends_with("conv_y.conv.bias")) return {1.0F, 0.1F};
   if (name.ends_with("bias")) return {0.0F, 0.1F};
   // Weights above one make attention sharper, so that it does not average out the prompt.
-  if (ends_with_any(name, {"norm_q.weight", "norm_k.weight", "q_norm.weight", "k_norm.weight"}))
+  if (ends_with_any(name, {"norm_q.weight", "norm_k.weight", "norm_added_k.weight", "q_norm.weight",
+                           "k_norm.weight"}))
     return {1.5F, 0.15F};
+  if (ends_with_any(name, {"class_embedding", "position_embedding.weight", ".pos_embed"})) {
+    return {0.0F, 0.5F};
+  }
   if (shape.size() == 1 || name.ends_with("gamma")) return {1.0F, 0.1F};  // weights of norms
   if (shape.size() == 3 && name.ends_with("scale_shift_table")) return {0.0F, 0.2F};  // Wan
   if (ends_with_any(name, {"shared.weight", "relative_attention_bias.weight", "y_embedding"})) {
@@ -131,8 +137,12 @@ void write_random_part(const ModelPreset& preset, ModelPart part, DType dtype, s
 }
 
 void write_configs(const ModelPreset& preset, const std::filesystem::path& model, Flush flush) {
-  for (const ModelPart part : model_parts) {
-    write_json(model / part_folder(part) / "config.json", preset.parts.at(part), flush);
+  for (const auto& [part, config] : preset.parts) {
+    write_json(model / part_folder(part) / "config.json", config, flush);
+  }
+  if (!preset.image_processor.is_null()) {
+    write_json(model / "image_processor" / "preprocessor_config.json", preset.image_processor,
+               flush);
   }
   write_json(model / "scheduler" / "scheduler_config.json", preset.scheduler, flush);
   write_json(model / "model_index.json", preset.model_index, flush);

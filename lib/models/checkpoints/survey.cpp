@@ -21,14 +21,17 @@ void count(PartSurvey& out, const TensorInfos& tensors) {
 }
 
 // Tensors of intact models that are not read: tables of positions, which are computed (Open-Sora;
-// those that old versions of transformers saved), and the decoder of a whole T5.
+// those that old versions of transformers saved), norms and projections that the references do not
+// use either, and the decoder of a whole T5.
 bool is_known_unread(ModelPart part, const std::string& name) {
   if (name.ends_with(".position_ids") || name.ends_with(".inv_freq")) return true;
   if (part == ModelPart::text_encoder) {
     return name.starts_with("decoder.") || name.starts_with("lm_head.");
   }
+  if (part == ModelPart::image_encoder) return name == "visual_projection.weight";
   return part == ModelPart::transformer &&
-         (name == "pos_embed" || name == "pos_embed_temporal" || name == "rope.freqs");
+         (name == "pos_embed" || name == "pos_embed_temporal" || name == "rope.freqs" ||
+          name.ends_with(".norm_added_q.weight"));
 }
 
 // "transformer_blocks." of transformer_blocks.0.norm1.weight; empty if the name has no number.
@@ -84,7 +87,8 @@ void add_unused_contents(std::vector<std::string>& found, const ModelPaths& path
 
 void compare(PartSurvey& out, const Checkpoint& checkpoint, bool from_image) {
   const ExpectedShapes all = expected_tensors(out.part, *out.config);
-  const ExpectedShapes needed = from_image ? all : needed_tensors(out.part, *out.config);
+  const bool needs_all = from_image && out.part == ModelPart::vae;
+  const ExpectedShapes needed = needs_all ? all : needed_tensors(out.part, *out.config);
   Difference whole = checkpoint.compare(all), difference = checkpoint.compare(needed);
   out.expected = all.size();
   out.unneeded = all.size() - needed.size();
@@ -135,7 +139,7 @@ PartSurvey survey(ModelPart part, const std::filesystem::path& folder,
 
 std::vector<std::string> unused_contents_of(const ModelPaths& paths) {
   std::vector<std::string> found;
-  for (const ModelPart part : model_parts) add_unused_contents(found, paths, part);
+  for (const ModelPart part : paths.parts()) add_unused_contents(found, paths, part);
   return found;
 }
 

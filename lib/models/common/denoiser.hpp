@@ -18,9 +18,12 @@ struct Conditioning {
   Tensor text;
   /// Image to video: the latents of the image that the model takes beside the noisy ones, zeros in
   /// frames without an image. This rank's box of the clip's latents, float32 [frame, channel, row,
-  /// column], on the host or on the model's device; the same for both branches of guidance. Empty
-  /// for other models.
+  /// column], on the host; the same for both branches of guidance. Empty for other models.
   Tensor image;
+  bool ends_with_image = false;  ///< whether `image` has also that of the last frame
+  /// Rows of the encoder of the image, [row, channel] of the model's dtype, on the host; the same
+  /// on all ranks. Empty for models that take none.
+  Tensor vision;
 };
 
 /// A batch of clips of one size, denoised by the ranks that compute the same branches of guidance.

@@ -29,9 +29,8 @@ WanConfig WanConfig::read(const Config& config) {
   c.hidden_channels = config.get_int("ffn_dim", c.hidden_channels, 1, max_value);
   c.norm_eps = config.get_double("eps", c.norm_eps, 1e-12, 1);
   const std::string file = config.file().string();
-  only_absent(config, "image_dim", "image to video");
-  only_absent(config, "added_kv_proj_dim", "image to video");
-  only_absent(config, "pos_embed_seq_len", "image to video");
+  c.vision_channels = config.get_int("image_dim", 0, 1, max_value);
+  c.vision_positions = config.get_int("pos_embed_seq_len", 0, 2, max_value);
   const std::vector<std::int64_t> patch = config.get_ints("patch_size", {1, 2, 2}, 1, 64);
   require(patch.size() == 3 && patch[0] == 1, Status::data,
           "{}: patch_size is [{}], expected three numbers, the first of them 1", file,
@@ -41,9 +40,21 @@ WanConfig WanConfig::read(const Config& config) {
   only_supported<std::string>(config, "qk_norm",
                               config.get_string("qk_norm", "rms_norm_across_heads"),
                               "rms_norm_across_heads");
-  require(c.in_channels == c.out_channels, Status::data,
-          "{}: in_channels is {}, expected {} as out_channels (image to video is not supported)",
-          file, c.in_channels, c.out_channels);
+  const std::int64_t with_image = 2 * c.out_channels + mask_channels;
+  require(c.in_channels == c.out_channels || c.in_channels == with_image, Status::data,
+          "{}: in_channels is {}, expected {} (text to video) or {} (image to video) for {} "
+          "out_channels",
+          file, c.in_channels, c.out_channels, with_image, c.out_channels);
+  const std::int64_t added = config.get_int("added_kv_proj_dim", 0);
+  const std::int64_t expected = c.vision_channels > 0 ? c.channels() : 0;
+  require(added == expected, Status::data, "{}: added_kv_proj_dim is {}, expected {}", file,
+          config.has("added_kv_proj_dim") ? std::to_string(added) : "null",
+          expected > 0 ? fmt::format("{}, the channels of the transformer", expected)
+                       : "null without image_dim");
+  require(c.vision_channels == 0 || c.takes_image(), Status::data,
+          "{}: image_dim is {}, expected null for text to video", file, c.vision_channels);
+  require(c.vision_positions == 0 || c.vision_channels > 0, Status::data,
+          "{}: pos_embed_seq_len is {}, expected null without image_dim", file, c.vision_positions);
   require(c.head_channels % 2 == 0, Status::data,
           "{}: attention_head_dim is {}, expected an even number", file, c.head_channels);
   require(c.time_features % 2 == 0, Status::data, "{}: freq_dim is {}, expected an even number",

@@ -1,5 +1,5 @@
 #pragma once
-// The configurations of a Wan 2.1 model (text to video). Sources: transformer/config.json and
+// The configurations of a Wan 2.1 model. Sources: transformer/config.json and
 // vae/config.json as written by diffusers' WanTransformer3DModel and AutoencoderKLWan; defaults are
 // those of their constructors.
 #include "ops/pointwise.hpp"
@@ -22,12 +22,27 @@ struct WanConfig {
   std::int64_t hidden_channels = 13824;  ///< of the feed-forward layers
   ops::Patch patch;                      ///< of one frame
   double norm_eps = 1e-6;
+  std::int64_t vision_channels = 0;  ///< of the image encoder's rows; 0: it takes none
+  /// Rows of the image encoder's table of positions, those of a first and a last image together; 0:
+  /// it has none, and takes those of one image.
+  std::int64_t vision_positions = 0;
 
   std::int64_t channels() const { return heads * head_channels; }
   std::int64_t patch_pixels() const { return patch.rows * patch.columns; }
+  /// Channels beside the noisy latents: a mask of the frames that are images, one channel for each
+  /// frame of a latent one, and the latents of a video that has these frames. 0: text to video.
+  std::int64_t image_channels() const { return in_channels - out_channels; }
+  bool takes_image() const { return image_channels() > 0; }
+  /// Whether clips may end with an image, or have to.
+  bool may_end_with_image() const {
+    return takes_image() && (vision_channels == 0 || vision_positions > 0);
+  }
+  bool ends_with_image() const { return vision_positions > 0; }
 
-  /// Reads transformer/config.json. Throws Error(data) for unsupported configurations, such as
-  /// those of image to video.
+  /// Channels of the mask.
+  static constexpr std::int64_t mask_channels = 4;
+
+  /// Reads transformer/config.json. Throws Error(data) for unsupported configurations.
   static WanConfig read(const Config& config);
   bool operator==(const WanConfig&) const = default;
 };

@@ -18,6 +18,26 @@ void refuse_wan_2_2(const ModelPaths& paths) {
   if (index.get_bool("expand_timesteps", false)) refuse("expand_timesteps");
 }
 
+// image_dim, not the class of the pipeline, decides whether there is an image encoder.
+WanFolder::Vision open_vision(const ModelPaths& paths, const WanConfig& transformer) {
+  paths.need(ModelPart::image_encoder);
+  WanFolder::Vision vision{
+      ClipVisionConfig::read(Config::read(paths.image_encoder / "config.json")),
+      read_vision_pixels(Config::read(paths.image_processor / "preprocessor_config.json"))};
+  const ClipVisionConfig& encoder = vision.encoder;
+  require_as_in_transformer(paths, "the image encoder has {} channels", encoder.channels,
+                            transformer.vision_channels);
+  require(vision.pixels.size == encoder.image_size, Status::data,
+          "{}: crop_size is {}, expected {}, image_size of {}",
+          (paths.image_processor / "preprocessor_config.json").string(), vision.pixels.size,
+          encoder.image_size, (paths.image_encoder / "config.json").string());
+  if (transformer.ends_with_image()) {
+    require_as_in_transformer(paths, "the image encoder has {} rows of two images",
+                              2 * encoder.rows(), transformer.vision_positions);
+  }
+  return vision;
+}
+
 }  // namespace
 
 WanFolder WanFolder::open(const ModelPaths& paths) {
@@ -32,7 +52,8 @@ WanFolder WanFolder::open(const ModelPaths& paths) {
   require_as_in_transformer(paths, "the text encoder has {} channels", f.text_encoder.d_model,
                             f.transformer.text_channels);
   require_as_in_transformer(paths, "the autoencoder has {} latent channels", f.vae.latent_channels,
-                            f.transformer.in_channels);
+                            f.transformer.out_channels);
+  if (f.transformer.vision_channels > 0) f.vision = open_vision(paths, f.transformer);
   return f;
 }
 

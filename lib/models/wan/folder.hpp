@@ -1,6 +1,9 @@
 #pragma once
-// A Wan 2.1 model for text to video in the layout of the Hugging Face hub: model_index.json and a
-// folder per part.
+// A Wan 2.1 model in the layout of the Hugging Face hub: model_index.json and a folder per part.
+#include <array>
+#include <optional>
+
+#include "models/clip/config.hpp"
 #include "models/common/flow_scheduler.hpp"
 #include "models/t5/t5.hpp"
 #include "models/wan/config.hpp"
@@ -10,17 +13,29 @@ namespace reelmesh {
 
 /// The configuration files of a model, read and checked for consistency; no weights.
 struct WanFolder {
-  /// Name of diffusers' pipeline in model_index.json.
-  static constexpr const char* pipeline_class = "WanPipeline";
+  /// Names of diffusers' pipelines in model_index.json.
+  static constexpr std::array pipeline_classes{"WanPipeline", "WanImageToVideoPipeline"};
 
   ModelPaths paths;
   WanConfig transformer;
   WanVaeConfig vae;
   T5Config text_encoder;
   FlowScheduler scheduler;
+  /// Of the encoder of the image that clips begin from, where the transformer takes its rows.
+  struct Vision {
+    ClipVisionConfig encoder;
+    VisionPixels pixels;
+  };
+  std::optional<Vision> vision;
+
+  /// Rows of the image encoder that the transformer takes for a clip; 0: none.
+  std::int64_t vision_rows() const {
+    if (!vision) return 0;
+    return (transformer.ends_with_image() ? 2 : 1) * vision->encoder.rows();
+  }
 
   /// Throws Error(no_input) for missing folders and files, Error(data) if this is not a model of
-  /// Wan 2.1 for text to video or its parts do not match.
+  /// Wan 2.1 or its parts do not match.
   static WanFolder open(const ModelPaths& paths);
 };
 

@@ -6,7 +6,8 @@
 namespace reelmesh {
 
 std::optional<CacheCoefficients> known_cache_coefficients(const WanConfig& c) {
-  if (c.head_channels != 128) return std::nullopt;
+  // Those of image to video differ by the size of the clips, which a configuration does not say.
+  if (c.head_channels != 128 || c.takes_image()) return std::nullopt;
   if (c.heads == 12 && c.layers == 30) {  // T2V-1.3B
     return CacheCoefficients(
         {2.39676752e+03, -1.31110545e+03, 2.01331979e+02, -8.29855975e+00, 1.37887774e-01});

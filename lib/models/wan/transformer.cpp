@@ -26,7 +26,8 @@ enum WanChunk {
 }  // namespace
 
 WanPlacement::WanPlacement(const WanTransformer& transformer, const comm::Group& group,
-                           const Layout& grid, std::int64_t batch, int ring)
+                           const Layout& grid, std::int64_t batch, int ring,
+                           std::int64_t image_rows)
     : group_(group),
       grid_(grid),
       batch_(batch),
@@ -38,15 +39,18 @@ WanPlacement::WanPlacement(const WanTransformer& transformer, const comm::Group&
                                 transformer.device().host())) {
   const WanConfig& config = transformer.config();
   rotary_ = {rotary_.cosines.on(transformer.device()), rotary_.sines.on(transformer.device())};
-  const ops::AttentionShape to_text{.dtype = transformer.dtype(),
+  for (const std::int64_t keys : {WanConfig::text_tokens, image_rows}) {
+    if (keys == 0) continue;
+    const ops::AttentionShape shape{.dtype = transformer.dtype(),
                                     .batch = batch,
                                     .heads = config.heads,
                                     .channels = config.head_channels,
                                     .queries = tokens(),
-                                    .keys = WanConfig::text_tokens};
-  const std::size_t shapes = tokens() > 0 ? 1 : 0;
-  prepare_attend(group, transformer.device(), to_text.dtype, to_text.keys, to_text.channels,
-                 {&to_text, shapes}, transformer.numerics());
+                                    .keys = keys};
+    const std::size_t shapes = tokens() > 0 ? 1 : 0;
+    prepare_attend(group, transformer.device(), shape.dtype, keys, shape.channels, {&shape, shapes},
+                   transformer.numerics());
+  }
 }
 
 WanTransformer::WanTransformer(const Checkpoint& weights, const WanConfig& c, DType dtype,
@@ -75,6 +79,18 @@ WanTransformer::WanTransformer(const Checkpoint& weights, const WanConfig& c, DT
                     time = condition + "time_embedder.";
   text1_ = make.linear({text + "linear_1"}, c.text_channels, d, {.residing = Residing::beside});
   text2_ = make.linear({text + "linear_2"}, d, d, {.residing = Residing::beside});
+  if (c.vision_channels > 0) {
+    const std::string image = condition + "image_embedder.";
+    const std::int64_t channels = c.vision_channels;
+    if (c.vision_positions > 0) {
+      vision_positions_ = make.table(image + "pos_embed", {1, c.vision_positions, channels});
+    }
+    vision_norm1_ = make.norm(image + "norm1", channels, DType::float32);
+    vision1_ =
+        make.linear({image + "ff.net.0.proj"}, channels, channels, {.residing = Residing::beside});
+    vision2_ = make.linear({image + "ff.net.2"}, channels, d, {.residing = Residing::beside});
+    vision_norm2_ = make.norm(image + "norm2", d, DType::float32);
+  }
   time1_ = kept(time + "linear_1", c.time_features, d, DType::float32);
   time2_ = kept(time + "linear_2", d, d, DType::float32);
   time_projection_ = kept(condition + "time_proj", d, wan_chunks * d);
@@ -98,6 +114,12 @@ WanTransformer::WanTransformer(const Checkpoint& weights, const WanConfig& c, DT
     block.self = attention(name + "attn1.", Residing::streamed);
     block.text_norm = make.norm(name + "norm2", d, DType::float32);
     block.text = attention(name + "attn2.", Residing::beside);
+    if (c.vision_channels > 0) {
+      const std::string layer = name + "attn2.";
+      block.image_key_value = make.linear({layer + "add_k_proj", layer + "add_v_proj"}, d, d,
+                                          {.residing = Residing::beside, .takes_lora = true});
+      block.image_key_norm = make.vector(layer + "norm_added_k.weight", d);
+    }
     block.up = make.linear({name + "ffn.net.0.proj"}, d, c.hidden_channels, {.takes_lora = true});
     block.down = make.linear({name + "ffn.net.2"}, c.hidden_channels, d, {.takes_lora = true});
   }
@@ -150,7 +172,40 @@ Tensor WanTransformer::normed_heads(const LinearLayer& product, const Tensor& x,
   return heads;
 }
 
-WanContext WanTransformer::encode_context(const Tensor& text) const {
+Tensor WanTransformer::patches(const Tensor& latents) const {
+  const Tensor tokens = ops::patchify(latents, config_.patch, dtype_);
+  return tokens.reshape({tokens.shape(0), 1, tokens.shape(1)});
+}
+
+// [token, clip, feature]. The features of a patch are ordered by channel, so that those of mask and
+// condition follow those of the noisy latents.
+Tensor WanTransformer::input_patches(std::span<const Tensor> latents,
+                                     std::span<const Tensor> images) const {
+  std::vector<Tensor> parts;
+  for (std::size_t clip = 0; clip < latents.size(); ++clip) {
+    parts.push_back(patches(latents[clip]));
+    if (!images.empty()) parts.push_back(images[clip]);
+  }
+  return ops::join_batches(parts).reshape(
+      {parts.front().shape(0), std::ssize(latents), config_.in_channels * config_.patch_pixels()});
+}
+
+// Rows of the image encoder as the blocks take them, [row, batch, channel].
+Tensor WanTransformer::embed_vision(const Tensor& vision) const {
+  constexpr float eps = 1e-5F;
+  const std::int64_t rows = vision.shape(0);
+  Tensor x = vision;
+  if (!vision_positions_.empty()) {
+    x = x.clone();
+    ops::add_table(x, vision_positions_);
+  }
+  x = ops::layer_norm(x, vision_norm1_.weight, vision_norm1_.bias, eps);
+  x = ops::gelu(vision1_(x, ops::Activation::none, rows));
+  return ops::layer_norm(vision2_(x, ops::Activation::none, rows), vision_norm2_.weight,
+                         vision_norm2_.bias, eps);
+}
+
+WanContext WanTransformer::encode_context(const Tensor& text, const Tensor& vision) const {
   constexpr std::int64_t rows = WanConfig::text_tokens;
   const std::int64_t batch = text.shape(1);
   expect(text.shape(0) <= rows && text.shape(2) == config_.text_channels,
@@ -160,9 +215,17 @@ WanContext WanTransformer::encode_context(const Tensor& text) const {
   padded.rows(0, text.shape(0)).copy_from(text);
   const Tensor embedded =
       text2_(text1_(padded, ops::Activation::gelu_tanh, rows), ops::Activation::none, rows);
+  expect(vision.empty() == (config_.vision_channels == 0),
+         "rows {} of an image encoder for a model that takes {} channels of them", vision.shape(),
+         config_.vision_channels);
+  const Tensor image = vision.empty() ? Tensor() : embed_vision(vision);
   WanContext context;
   for (const Block& block : blocks_) {
-    context.push_back(normed_heads(block.text.key_value, embedded, block.text.key_norm, {}, rows));
+    WanBlockContext& own = context.emplace_back();
+    own.text = normed_heads(block.text.key_value, embedded, block.text.key_norm, {}, rows);
+    if (image.empty()) continue;
+    own.image =
+        normed_heads(block.image_key_value, image, block.image_key_norm, {}, image.shape(0));
   }
   return context;
 }
@@ -180,19 +243,23 @@ Tensor WanTransformer::self_attention(const Block& block, const WanPlacement& pl
   return block.self.out(attended.reshape(x.shape()), ops::Activation::none, all);
 }
 
-// The text is context, of which each rank has all keys.
-Tensor WanTransformer::text_attention(const Block& block, const WanPlacement& placement,
-                                      const Tensor& keys_values, const Tensor& x) const {
+// Text and image are context, of which each rank has all keys.
+Tensor WanTransformer::context_attention(const Block& block, const WanPlacement& placement,
+                                         const WanBlockContext& context, const Tensor& x) const {
   const std::int64_t all = placement.all_tokens();
-  const Tensor q = normed_heads(block.text.query, x, block.text.query_norm, {}, all);
-  const Tensor attended = attend_to_whole_together(
-      placement.columns_, q.reshape({x.shape(0), x.shape(1), config_.heads, config_.head_channels}),
-      keys_values, scale_, numerics_);
+  const Tensor q = normed_heads(block.text.query, x, block.text.query_norm, {}, all)
+                       .reshape({x.shape(0), x.shape(1), config_.heads, config_.head_channels});
+  const auto attend = [&](const Tensor& keys_values) {
+    return attend_to_whole_together(placement.columns_, q, keys_values, scale_, numerics_);
+  };
+  Tensor attended = attend(context.text);
+  if (!context.image.empty()) ops::add(attended, attend(context.image));
   return block.text.out(attended.reshape(x.shape()), ops::Activation::none, all);
 }
 
 Tensor WanTransformer::run_block(const Block& block, const WanPlacement& placement,
-                                 const Tensor& keys_values, const Tensor& times, Tensor x) const {
+                                 const WanBlockContext& context, const Tensor& times,
+                                 Tensor x) const {
   const Tape::Rows rows(placement.columns_);
   const std::int64_t all = placement.all_tokens();
   Tensor table = block.table.reshape(times.shape()).clone();
@@ -202,9 +269,9 @@ Tensor WanTransformer::run_block(const Block& block, const WanPlacement& placeme
                                 modulated(x, table, attention_shift_chunk, attention_scale_chunk)),
                  table, attention_gate_chunk);
   interruption_point();
-  ops::add(x,
-           text_attention(block, placement, keys_values,
-                          ops::layer_norm(x, block.text_norm.weight, block.text_norm.bias, eps_)));
+  ops::add(
+      x, context_attention(block, placement, context,
+                           ops::layer_norm(x, block.text_norm.weight, block.text_norm.bias, eps_)));
 
   Tensor hidden = block.up(modulated(x, table, hidden_shift_chunk, hidden_scale_chunk),
                            ops::Activation::gelu_tanh, all);
@@ -218,27 +285,25 @@ Tensor WanTransformer::run_block(const Block& block, const WanPlacement& placeme
 std::vector<Tensor> WanTransformer::operator()(const WanPlacement& placement,
                                                std::span<const Tensor> latents,
                                                const WanContext& context, const Tensor& sinusoid,
-                                               Blocks blocks, Tensor residual) const {
+                                               std::span<const Tensor> images, Blocks blocks,
+                                               Tensor residual) const {
   const std::int64_t all = placement.all_tokens(), batch = placement.batch_;
+  expect(images.size() == (config_.takes_image() ? latents.size() : 0),
+         "{} images for {} clips of a model with {} channels for them", images.size(),
+         latents.size(), config_.image_channels());
   expect(context.size() == blocks_.size(), "text of {} blocks for {}", context.size(),
          blocks_.size());
   const Tape::Rows rows(placement.columns_);
   const Tensor time = time_embedding(sinusoid);
-  std::vector<Tensor> patches;
-  for (const Tensor& clip : latents) {
-    const Tensor tokens = ops::patchify(clip, config_.patch, dtype_);
-    patches.push_back(tokens.reshape({tokens.shape(0), 1, tokens.shape(1)}));
-  }
   Tensor x = Tensor::empty({placement.tokens(), batch, config_.channels()}, dtype_, device_);
-  ops::repeat_for_batch(patch_(ops::join_batches(patches), ops::Activation::none, all), x);
+  ops::repeat_for_batch(patch_(input_patches(latents, images), ops::Activation::none, all), x);
   before_blocks(blocks, x, residual);
   const Tensor times = blocks == Blocks::reuse ? Tensor() : block_times(time);
   for (std::size_t i = 0; blocks != Blocks::reuse && i < blocks_.size(); ++i) {
-    x = checkpoint(
-        static_cast<int>(i), std::move(x),
-        [this, &block = blocks_[i], &placement, keys_values = context[i], times](Tensor in) {
-          return run_block(block, placement, keys_values, times, std::move(in));
-        });
+    x = checkpoint(static_cast<int>(i), std::move(x),
+                   [this, &block = blocks_[i], &placement, own = context[i], times](Tensor in) {
+                     return run_block(block, placement, own, times, std::move(in));
+                   });
   }
   after_blocks(blocks, x, residual);
   const Tensor features = out_(modulated(x, out_table(time), 0, 1), ops::Activation::none, all);
@@ -253,17 +318,65 @@ std::vector<Tensor> WanTransformer::operator()(const WanPlacement& placement,
 
 namespace {
 
+// Mask and condition of a clip [frame, mask and latent channel, row, column], for the box of its
+// latents that a rank has. The mask is 1 where a frame is an image: in all channels of latent frame
+// 0, whose only frame it is, and in the last channel of a last frame.
+Tensor with_mask(const Conditioning& clip, const Shape& latents, const Box& box) {
+  constexpr std::int64_t mask = WanConfig::mask_channels;
+  Shape shape = clip.image.shape();
+  const std::int64_t pixels = shape[2] * shape[3], channels = shape[1];
+  shape[1] += mask;
+  Tensor all = Tensor::zeros(shape, DType::float32, clip.image.device());
+  if (all.device().only_shapes) return all;
+  for (std::int64_t i = 0; i < shape[0]; ++i) {
+    const std::int64_t frame = box.offset[0] + i;
+    float* to = all.rows(i, 1).data<float>();
+    const bool is_last = clip.ends_with_image && frame == latents[0] - 1;
+    if (frame == 0 || is_last) {
+      const std::int64_t first = frame == 0 ? 0 : mask - 1;
+      std::fill(to + first * pixels, to + mask * pixels, 1.0F);
+    }
+    std::copy_n(clip.image.rows(i, 1).data<float>(), channels * pixels, to + mask * pixels);
+  }
+  return all;
+}
+
+// What all branches of guidance have in common, repeated for each of them.
+Tensor for_branches(std::span<const Conditioning> conditioning, std::int64_t branches) {
+  std::vector<Tensor> rows;
+  for (const Conditioning& clip : conditioning) {
+    const Shape& shape = clip.vision.shape();
+    rows.insert(rows.end(), static_cast<std::size_t>(branches),
+                clip.vision.reshape({shape[0], 1, shape[1]}));
+  }
+  return ops::join_batches(rows);
+}
+
 class PreparedWan final : public Denoiser::Prepared {
  public:
   PreparedWan(const WanTransformer& transformer, const DenoiseTask& task,
               std::span<const Conditioning> conditioning)
       : transformer_(transformer),
         placement_(transformer, task.group, task.layout.tokens,
-                   std::ssize(conditioning) * task.branches, task.layout.mesh.ring),
+                   std::ssize(conditioning) * task.branches, task.layout.mesh.ring,
+                   conditioning.front().vision.empty() ? 0 : conditioning.front().vision.shape(0)),
         branches_(task.branches) {
+    const Device device = transformer.device();
+    const bool takes_image = transformer.config().takes_image();
+    const Box& box = own_box(task.layout.latents, task.group);
     std::vector<Tensor> texts;
-    for (const Conditioning& clip : conditioning) texts.push_back(clip.text);
-    context_ = transformer.encode_context(ops::join_batches(texts).on(transformer.device()));
+    for (const Conditioning& clip : conditioning) {
+      texts.push_back(clip.text);
+      expect(clip.image.shape().empty() != takes_image, "an image {} for a model with {} channels",
+             clip.image.shape(), transformer.config().image_channels());
+      if (!takes_image) continue;
+      images_.push_back(transformer.patches(with_mask(clip, task.latents, box).on(device)));
+    }
+    Tensor vision;
+    if (transformer.config().vision_channels > 0) {
+      vision = for_branches(conditioning, task.branches).on(device);
+    }
+    context_ = transformer.encode_context(ops::join_batches(texts).on(device), vision);
     if (task.keeps_residual) {
       residual_ =
           Tensor::zeros({placement_.tokens(), placement_.batch(), transformer.config().channels()},
@@ -273,7 +386,7 @@ class PreparedWan final : public Denoiser::Prepared {
 
   std::vector<Tensor> predict_together(std::span<const Tensor> latents, const Tensor& time,
                                        const StepKind& kind) override {
-    return transformer_(placement_, latents, context_, time, kind.blocks, residual_);
+    return transformer_(placement_, latents, context_, time, images_, kind.blocks, residual_);
   }
 
   Tensor residual(std::int64_t clip) const override {
@@ -288,7 +401,8 @@ class PreparedWan final : public Denoiser::Prepared {
   WanPlacement placement_;
   std::int64_t branches_;
   WanContext context_;
-  Tensor residual_;  ///< [token, item of the batch, channel], or empty
+  Tensor residual_;             ///< [token, item of the batch, channel], or empty
+  std::vector<Tensor> images_;  ///< patches of mask and condition of each clip, or none
 };
 
 }  // namespace

@@ -1,6 +1,7 @@
 #pragma once
-// Wan 2.1's diffusion transformer (Wan Team 2025; diffusers' WanTransformer3DModel), for text to
-// video. Video tokens attend to one another and to the text, of which each rank has all rows.
+// Wan 2.1's diffusion transformer (Wan Team 2025; diffusers' WanTransformer3DModel). Video tokens
+// attend to one another, to the text, and in models with an image encoder to its rows; of both each
+// rank has all rows.
 #include <span>
 
 #include "layout/attend.hpp"
@@ -19,9 +20,10 @@ class WanPlacement {
  public:
   /// grid: video tokens [frame, row, column], a partition over the group. batch: guidance branches
   /// that the group computes, of all clips. ring: size of the ring in attention (layout/mesh.hpp).
+  /// image_rows: of the image encoder, that the tokens attend to; 0: none.
   /// Collective over the group if the transformer is on a CUDA device, as Attend's constructor.
   WanPlacement(const WanTransformer& transformer, const comm::Group& group, const Layout& grid,
-               std::int64_t batch, int ring = 1);
+               std::int64_t batch, int ring = 1, std::int64_t image_rows = 0);
 
   const comm::Group& group() const { return group_; }
   std::int64_t batch() const { return batch_; }
@@ -42,8 +44,13 @@ class WanPlacement {
   WanRotaryTables rotary_;  ///< of this rank's tokens
 };
 
-/// Keys and values of the text for each block, [row, batch, 2, head, channel].
-using WanContext = std::vector<Tensor>;
+/// Keys and values of one block, [row, batch, 2, head, channel]: of the text, and of the rows of
+/// the image encoder, or empty.
+struct WanBlockContext {
+  Tensor text, image;
+};
+/// Of each block.
+using WanContext = std::vector<WanBlockContext>;
 
 class WanTransformer final : public TrainableDenoiser {
  public:
@@ -68,17 +75,24 @@ class WanTransformer final : public TrainableDenoiser {
   Example example(Device host) const override;
 
   /// text: embeddings [row, batch, text channel] of dtype(), at most WanConfig::text_tokens rows;
-  /// those that are missing are zero. All on device(). The same on all ranks.
-  WanContext encode_context(const Tensor& text) const;
+  /// those that are missing are zero. vision: rows of the image encoder [row, batch,
+  /// vision_channels] of dtype(), for models that take them. All on device(). The same on all
+  /// ranks.
+  WanContext encode_context(const Tensor& text, const Tensor& vision = {}) const;
 
-  /// latents: this rank's box of each clip, float32 [frame, channel, row, column]. context: of the
-  /// placement's batch: all branches of the first clip, then those of the next. sinusoid: from
+  /// Patches [token, 1, feature] of dtype(). latents: float32 [frame, channel, row, column].
+  Tensor patches(const Tensor& latents) const;
+
+  /// latents: this rank's box of each clip, float32 [frame, channel, row, column]. images: for
+  /// image to video the patches() of each clip's mask and condition; otherwise none. context: of
+  /// the placement's batch: all branches of the first clip, then those of the next. sinusoid: from
   /// embed(). All on device(). → one prediction per batch item, float32, shaped as the latents: the
   /// velocity, noise − clip. A clip's bits do not depend on the other clips of the batch. residual:
   /// unless the blocks are only computed, [token, batch, channel] of dtype(), written or read.
   /// Collective over the placement's group.
   std::vector<Tensor> operator()(const WanPlacement& placement, std::span<const Tensor> latents,
                                  const WanContext& context, const Tensor& sinusoid,
+                                 std::span<const Tensor> images = {},
                                  Blocks blocks = Blocks::compute, Tensor residual = {}) const;
 
  private:
@@ -89,6 +103,8 @@ class WanTransformer final : public TrainableDenoiser {
   struct Block {
     Tensor table;  ///< float32 [6, channel], by WanChunk
     Attention self, text;
+    LinearLayer image_key_value;  ///< of the rows of the image encoder
+    Tensor image_key_norm;        ///< float32 [channel]
     Affine text_norm;
     LinearLayer up, down;
   };
@@ -99,11 +115,13 @@ class WanTransformer final : public TrainableDenoiser {
   Tensor normed_heads(const LinearLayer& product, const Tensor& x, const Tensor& norm,
                       const WanRotaryTables& rotary, std::int64_t all_rows) const;
   Tensor self_attention(const Block& block, const WanPlacement& placement, const Tensor& x) const;
-  Tensor text_attention(const Block& block, const WanPlacement& placement,
-                        const Tensor& keys_values, const Tensor& x) const;
+  Tensor context_attention(const Block& block, const WanPlacement& placement,
+                           const WanBlockContext& context, const Tensor& x) const;
+  Tensor embed_vision(const Tensor& vision) const;
+  Tensor input_patches(std::span<const Tensor> latents, std::span<const Tensor> images) const;
   /// x: tokens, overwritten. times: of block_times(). → the tokens after the block.
-  Tensor run_block(const Block& block, const WanPlacement& placement, const Tensor& keys_values,
-                   const Tensor& times, Tensor x) const;
+  Tensor run_block(const Block& block, const WanPlacement& placement,
+                   const WanBlockContext& context, const Tensor& times, Tensor x) const;
 
   WanConfig config_;
   DType dtype_;
@@ -114,7 +132,11 @@ class WanTransformer final : public TrainableDenoiser {
   Tensor ones_, zeros_;  ///< float32 [channel]: most layer norms are not affine
   LinearLayer patch_, text1_, text2_, time_projection_, out_;
   LinearLayer time1_, time2_;  ///< float32
-  Tensor out_table_;           ///< float32 [2, channel]: shift, scale
+  // Of the rows of the image encoder.
+  Tensor vision_positions_;  ///< [row, vision channel], or empty
+  Affine vision_norm1_, vision_norm2_;
+  LinearLayer vision1_, vision2_;
+  Tensor out_table_;  ///< float32 [2, channel]: shift, scale
   std::vector<Block> blocks_;
 };
 

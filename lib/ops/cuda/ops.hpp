@@ -25,6 +25,7 @@ void add(Tensor& x, const Tensor& y);
 Tensor multiply(const Tensor& x, const Tensor& y);
 void average(const Tensor& x, const Tensor& y, Tensor& out);
 Tensor silu(const Tensor& x);
+Tensor gelu(const Tensor& x);
 Tensor scaled(const Tensor& x, float factor);
 void add_table(Tensor& x, const Tensor& table);
 void repeat_for_batch(const Tensor& x, Tensor& out);

@@ -20,6 +20,9 @@ struct Average {
 struct Silu {
   __device__ float operator()(float x) const { return ops::silu(x); }
 };
+struct Gelu {
+  __device__ float operator()(float x) const { return ops::gelu(x); }
+};
 struct Scale {
   float factor;
   __device__ float operator()(float x) const { return factor * x; }
@@ -144,6 +147,7 @@ void average(const Tensor& x, const Tensor& y, Tensor& out) {
 }
 
 Tensor silu(const Tensor& x) { return mapped("silu", Silu{}, x); }
+Tensor gelu(const Tensor& x) { return mapped("gelu", Gelu{}, x); }
 Tensor scaled(const Tensor& x, float factor) { return mapped("scaled", Scale{factor}, x); }
 
 void add_table(Tensor& x, const Tensor& table) {

@@ -10,6 +10,7 @@
 #include "base/hash.hpp"
 #include "support/data_folder.hpp"
 #include "support/expect_error.hpp"
+#include "support/random_tensor.hpp"
 #include "support/ranks.hpp"
 #include "support/temp_folder.hpp"
 
@@ -43,7 +44,7 @@ TEST(InputsOnRanks, FilesThatHaveChangedAreRefused) {
     const InputFacts facts = check_inputs(world(), job).at(folder / file);
     const ClipInput input{.file = clip_input_file(job, job.clips.front())};
     const auto pixels = [&] {
-      return read_pixels(input, facts, {facts.height, facts.width, 1},
+      return read_pixels(input, {{input.file.path, facts}}, {facts.height, facts.width, 1},
                          {{0, 0, 0, 0}, {1, facts.height, facts.width, 3}});
     };
     const Tensor before = pixels();
@@ -64,6 +65,39 @@ TEST(InputsOnRanks, FilesThatHaveChangedAreRefused) {
                        "changed or replaced", facts.hash);
     world().barrier();  // before the folder is removed
   }
+}
+
+TEST(Inputs, AFrameOfAVideoIsAnImage) {
+  const fs::path video = test::data_folder() / "media/upright.mp4";
+  const auto read = [](const InputFile& file) {
+    const InputFacts facts = check_input(file);
+    Tensor pixels;
+    read_input_frames(file, facts, {0},
+                      [&](std::int64_t, const Tensor& found) { pixels = found.clone(); });
+    return std::pair(facts, pixels);
+  };
+  const auto named = [&](const char* frame) {
+    return image_file(video.string() + "@" + frame, "prompt.image");
+  };
+  const InputFile whole{InputKind::video, video, "prompt.video"};
+  Tensor third;
+  read_input_frames(whole, check_input(whole), {2},
+                    [&](std::int64_t, const Tensor& found) { third = found.clone(); });
+  const auto [facts, pixels] = read(named("2"));
+  EXPECT_EQ(named("2").kind, InputKind::image);
+  EXPECT_EQ(opened_path(named("2")), video);
+  EXPECT_TRUE(test::same_bits(pixels, third));
+  EXPECT_TRUE(test::same_bits(read(named("-2")).second, third));
+  EXPECT_FALSE(test::same_bits(read(named("last")).second, third));
+  EXPECT_NE(read(named("last")).first.hash, facts.hash) << "of another frame";
+  EXPECT_EQ(probe_input(named("2")).height, facts.height);
+  for (const char* frame : {"4", "-5"}) {
+    test::expect_error(
+        Status::data, [&] { probe_input(named(frame)); },
+        "prompt.image: ", "found a video of 4 frames, expected one with this frame");
+  }
+  EXPECT_FALSE(named("first").frame) << "the name of a file";
+  EXPECT_FALSE(image_file(video, "prompt.image").frame);
 }
 
 TEST(Inputs, FactsAreRemembered) {

@@ -17,7 +17,8 @@ struct WanReference {
                                    "bf16_errors.json")
                             .at(kind)),
         transformer(WanConfig::read(Config::read(folder / "transformer" / "config.json"))),
-        vae(WanVaeConfig::read(Config::read(folder / "vae" / "config.json"))) {}
+        vae(WanVaeConfig::read(Config::read(
+            folder.parent_path() / (kind == "bfloat16" ? kind : "float32") / "vae/config.json"))) {}
 
   /// A stored result as float32, in its stored shape.
   Tensor get(const std::string& name) const {

@@ -1,6 +1,8 @@
 // Compares Wan's transformer with diffusers, and checks that all layouts give the same bits.
 #include "models/wan/transformer.hpp"
 
+#include <array>
+
 #include "layout/clip_layout.hpp"
 #include "models/common/asked.hpp"
 #include "models/wan/reference.hpp"
@@ -19,7 +21,8 @@ using reelmesh::test::spread;
 using reelmesh::test::WanReference;
 
 class Transformer : public ::testing::TestWithParam<const char*> {};
-INSTANTIATE_TEST_SUITE_P(Kinds, Transformer, ::testing::Values("float32", "bfloat16"),
+INSTANTIATE_TEST_SUITE_P(Kinds, Transformer,
+                         ::testing::Values("float32", "bfloat16", "image", "ends"),
                          [](const auto& kind) { return std::string(kind.param); });
 
 WanTransformer open_transformer(const WanReference& reference, DType dtype,
@@ -33,29 +36,74 @@ Layout grid_layout(const WanReference& reference, const std::vector<int>& parts)
   return Layout::grid({latents[1], latents[3] / patch.rows, latents[4] / patch.columns}, parts);
 }
 
-// This rank's box of the latents of a call, [frame, channel, row, column].
-Sharded call_latents(const WanReference& reference, const Layout& grid, std::int64_t call) {
-  const Tensor latents = reference.get("transformer.latents", call);
-  const Shape& shape = latents.shape();
+// Channels [begin, end) of x [frame, channel, row, column].
+Tensor channels_of(const Tensor& x, std::int64_t begin, std::int64_t end) {
+  const std::int64_t pixels = x.shape(2) * x.shape(3), all = x.shape(1);
+  Tensor out = Tensor::empty({x.shape(0), end - begin, x.shape(2), x.shape(3)}, DType::float32);
+  for (std::int64_t t = 0; t < x.shape(0); ++t) {
+    std::copy_n(x.data<float>() + (t * all + begin) * pixels, (end - begin) * pixels,
+                out.data<float>() + t * (end - begin) * pixels);
+  }
+  return out;
+}
+
+// This rank's box of channels [begin, end) of the input of a call, [frame, channel, row, column].
+Sharded call_channels(const WanReference& reference, const Layout& grid, std::int64_t call,
+                      std::int64_t begin, std::int64_t end) {
+  const Tensor input = reference.get("transformer.latents", call);
+  const Shape& shape = input.shape();
   const ops::Patch& patch = reference.transformer.patch;
-  return spread(latents, latents_of_tokens(grid, {1, patch.rows, patch.columns},
-                                           {shape[0], shape[2], shape[3]})
-                             .with_axis(1, shape[1]));
+  return spread(
+      channels_of(input, begin, end),
+      latents_of_tokens(grid, {1, patch.rows, patch.columns}, {shape[0], shape[2], shape[3]})
+          .with_axis(1, end - begin));
+}
+
+Sharded call_latents(const WanReference& reference, const Layout& grid, std::int64_t call) {
+  return call_channels(reference, grid, call, 0, reference.transformer.out_channels);
+}
+
+// The channels from `begin` on, as a clip's image; none for text to video.
+Tensor call_image(const WanReference& reference, const Layout& grid, std::int64_t call,
+                  std::int64_t begin) {
+  const WanConfig& c = reference.transformer;
+  if (!c.takes_image()) return {};
+  return call_channels(reference, grid, call, begin, c.in_channels).local;
+}
+
+// The image encoder's rows, [row, channel]; none where the model takes none.
+Tensor image_rows(const WanReference& reference) {
+  return reference.transformer.vision_channels > 0 ? reference.get("transformer.image_rows")
+                                                   : Tensor();
+}
+
+// The same for two branches.
+Tensor rows_of_branches(const WanReference& reference, DType dtype) {
+  const Tensor rows = image_rows(reference);
+  if (rows.empty()) return {};
+  const Tensor one = rows.reshape({rows.shape(0), 1, rows.shape(1)}).to(dtype);
+  return ops::join_batches(std::array{one, one});
 }
 
 // Predictions of both branches for the stored calls: [call · branch].
 std::vector<Tensor> predictions(const WanReference& reference, const WanTransformer& model,
                                 const Layout& grid, int ring = 1) {
   const auto world = test::world();
-  const WanPlacement placement(model, world, grid, 2, ring);
+  const Tensor rows = rows_of_branches(reference, model.dtype());
+  const WanPlacement placement(model, world, grid, 2, ring, rows.empty() ? 0 : rows.shape(0));
   const WanContext context =
-      model.encode_context(reference.get("transformer.text").to(model.dtype()));
+      model.encode_context(reference.get("transformer.text").to(model.dtype()), rows);
   const Tensor timesteps = reference.get("transformer.timesteps");
   std::vector<Tensor> results;
   for (std::int64_t call = 0; call < timesteps.numel(); ++call) {
     const Sharded box = call_latents(reference, grid, call);
     const Tensor time = model.embed(double(timesteps.data<float>()[call]));
-    for (const Tensor& prediction : model(placement, {&box.local, 1}, context, time)) {
+    std::vector<Tensor> images;
+    if (const Tensor image = call_image(reference, grid, call, reference.transformer.out_channels);
+        model.config().takes_image()) {
+      images.push_back(model.patches(image));
+    }
+    for (const Tensor& prediction : model(placement, {&box.local, 1}, context, time, images)) {
       results.push_back(gathered({prediction, box.layout, world}));
     }
   }
@@ -164,7 +212,16 @@ TEST_P(Transformer, PreparedBatchHasTheBitsOfItsClips) {
     std::copy_n(text.data<float>() + (i ^ 1) * n, n, exchanged.data<float>() + i * n);
   }
   const Tensor time = model.embed(700), later = model.embed(300);
-  const std::vector<Conditioning> conditioning{{text, {}}, {exchanged, {}}};
+  const WanConfig& c = reference.transformer;
+  const std::int64_t condition = c.out_channels + WanConfig::mask_channels;
+  std::vector<Conditioning> conditioning;
+  for (const Tensor& one : {text, exchanged}) {
+    const auto call = std::ssize(conditioning);
+    conditioning.push_back({.text = one,
+                            .image = call_image(reference, layout.tokens, call, condition),
+                            .ends_with_image = c.ends_with_image() && call == 1,
+                            .vision = image_rows(reference)});
+  }
   const auto both = model.prepare(task, conditioning);
   const std::vector<Tensor> latents{first.local, second.local};
   const auto together = both->predict_together(latents, time, {Blocks::compute_and_keep});
@@ -192,6 +249,7 @@ TEST_P(Transformer, PreparedBatchHasTheBitsOfItsClips) {
 // What TeaCache's rule needs.
 TEST_P(Transformer, EmbeddingsOfTimestepsChangeAsInTheReference) {
   const WanReference reference(GetParam());
+  if (reference.transformer.takes_image()) GTEST_SKIP() << "as of text to video";
   const Tensor timesteps = reference.get("cache.timesteps"),
                expected = reference.get("cache.changes");
   const std::vector<double> given(timesteps.span<float>().begin(), timesteps.span<float>().end());
@@ -203,6 +261,7 @@ TEST_P(Transformer, EmbeddingsOfTimestepsChangeAsInTheReference) {
   }
   EXPECT_FALSE(known_cache_coefficients(reference.transformer));
   EXPECT_TRUE(known_cache_coefficients(WanConfig{}));  // T2V-14B
+  EXPECT_FALSE(known_cache_coefficients(WanConfig{.in_channels = 36, .patch = {}}));
 }
 
 TEST(WanConfig, RefusesWhatIsNotSupported) {
@@ -210,15 +269,27 @@ TEST(WanConfig, RefusesWhatIsNotSupported) {
     WanConfig::read(Config::parse("{" + more + "}", "config.json"));
   };
   read("");
+  const std::string image = "\"in_channels\": 36, \"added_kv_proj_dim\": 5120, ";
+  read(image + "\"image_dim\": 1280");
+  read("\"in_channels\": 36");
   test::expect_error(
-      Status::data, [&] { read("\"image_dim\": 1280"); },
-      "config.json: image_dim is given, expected null");
+      Status::data, [&] { read("\"image_dim\": 1280, \"added_kv_proj_dim\": 5120"); },
+      "config.json: image_dim is 1280, expected null for text to video");
+  test::expect_error(
+      Status::data, [&] { read("\"in_channels\": 36, \"image_dim\": 1280"); },
+      "added_kv_proj_dim is null, expected 5120, the channels of the transformer");
+  test::expect_error(
+      Status::data, [&] { read("\"added_kv_proj_dim\": 5120"); },
+      "added_kv_proj_dim is 5120, expected null without image_dim");
+  test::expect_error(
+      Status::data, [&] { read("\"in_channels\": 36, \"pos_embed_seq_len\": 514"); },
+      "pos_embed_seq_len is 514, expected null without image_dim");
   test::expect_error(
       Status::data, [&] { read("\"qk_norm\": \"rms_norm\""); },
       "qk_norm is rms_norm, expected rms_norm_across_heads");
   test::expect_error(
-      Status::data, [&] { read("\"in_channels\": 36"); },
-      "in_channels is 36, expected 16 as out_channels");
+      Status::data, [&] { read("\"in_channels\": 32"); },
+      "in_channels is 32, expected 16 (text to video) or 36 (image to video) for 16 out_channels");
   test::expect_error(
       Status::data, [&] { read("\"patch_size\": [2, 2, 2]"); },
       "patch_size is [2, 2, 2], expected three numbers");

@@ -30,6 +30,7 @@ TEST_P(Pointwise, MultiplyAndSilu) {
     const Tensor x = random({7, n}, 1), y = random({7, n}, 2);
     EXPECT_TRUE(same_bits(back(gpu::multiply(there(x), there(y))), ops::multiply(x, y))) << n;
     EXPECT_TRUE(same_bits(back(gpu::silu(there(x))), ops::silu(x))) << n;
+    EXPECT_TRUE(same_bits(back(gpu::gelu(there(x))), ops::gelu(x))) << n;
   }
 }
 

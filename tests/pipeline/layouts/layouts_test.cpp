@@ -117,6 +117,31 @@ class Layouts : public ::testing::Test {
         facts.at("num_frames").get<int>());
   }
 
+  // kind: of the tiny models for images, whose other parts are those of the model for texts.
+  std::string wan_from_images(const std::string& kind) {
+    const std::filesystem::path folder = data / "wan", images = folder / "image";
+    const auto facts = parse_json(read_text(folder / kind / "clips.json", 1 << 20), "clips.json");
+    std::vector<nlohmann::json> clips(2, facts.at("clips").front());
+    clips.back() = facts.at("clips").back();
+    for (nlohmann::json& clip : clips) {
+      for (const char* field : {"image", "last_image"}) {
+        if (clip.contains(field)) clip[field] = (images / clip[field]).string();
+      }
+    }
+    clips.back()["seed"] = 99;
+    return fmt::format(
+        "--model.path {} --model.vae {}/vae --model.text-encoder {}/text_encoder "
+        "--model.tokenizer {}/tokenizer --model.scheduler {}/scheduler --model.image-encoder "
+        "{}/image_encoder --model.image-processor {}/image_processor --prompt.file {} "
+        "--sample.height 48 --sample.width 80 --sample.frames 9 --sample.steps 3",
+        (folder / kind).string(), (folder / "float32").string(), (folder / "float32").string(),
+        (folder / "float32").string(), (folder / "float32").string(), images.string(),
+        images.string(),
+        write(kind + ".jsonl",
+              prompt_lines(clips, {"prompt", "negative_prompt", "seed", "image", "last_image"}))
+            .string());
+  }
+
   // Five clips; the third has another number of frames.
   std::string five_clips(const std::string& model, const std::string& more) {
     const std::string prompts = write("five.jsonl", R"({"prompt": "A red fox runs.", "seed": 100}
@@ -312,6 +337,21 @@ TEST_F(Layouts, Wan) {  // 5 x 3 x 5 tokens, 3 heads
   expect_same(wan() + " --numerics.dtype bfloat16" + latents_only,
               {{6, phased + mesh(2, 1, 3), "cfg 2 x ring 1 x ulysses 3"},
                {4, phased + mesh(1, 4, 1), "ring 4"}});
+}
+
+TEST_F(Layouts, WanFromImages) {  // 3 x 3 x 5 tokens, 3 heads
+  expect_same(wan_from_images("image"),
+              some({{2, phased, "cfg 2 x ring 1 x ulysses 1"},
+                    {3, phased + height, "cfg 1 x ring 1 x ulysses 3"},
+                    {5, phased + frames + mesh(1, 1, 5), "ulysses 5"},
+                    {4, phased + " --parallel.replicas 2", "denoise replica 1"},
+                    {5, split + " --parallel.decode 2", "decode: ranks 3-4"},
+                    {3, phased + " --sample.batch 2 --parallel.weights host", "host"},
+                    {6, phased + mesh(2, 3, 1) + " --parallel.weights sharded", "sharded"}}));
+  expect_same(wan_from_images("ends") + " --numerics.dtype bfloat16" + latents_only,
+              {{4, phased + mesh(2, 1, 2), "cfg 2 x ring 1 x ulysses 2"},
+               {3, split, "split"},
+               {5, phased + frames + " --sample.batch 2", "ulysses"}});
 }
 
 TEST_F(Layouts, WanWithStepsLeftOut) {
