@@ -2,6 +2,7 @@
 // The images and videos that clips begin from.
 #include <filesystem>
 #include <map>
+#include <optional>
 #include <vector>
 
 #include "comm/group.hpp"
@@ -50,7 +51,8 @@ struct ClipInput {
   std::int64_t frames = 1;         ///< of the file that are used, the first ones
   std::int64_t latent_frames = 1;  ///< that these are encoded to
   double scale = 1;                ///< of its latents
-  NoiseRule noise;                 ///< of the sample of the encoder's posterior
+  /// Of the sample of the encoder's posterior; none: its mean is used, and nothing is drawn.
+  std::optional<NoiseRule> noise;
 };
 
 /// The first frames of the input, resized to `size` → uint8 [frame, row, column, 3]: a box of them,

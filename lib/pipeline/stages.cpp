@@ -264,12 +264,15 @@ Tensor InputStage::operator()(const Clip& clip, std::size_t decoder) const {
   const Layout pixels = encoded_pixels(clip, encoder_->frames_of(cut, clip.input->frames));
   const trace::Scope scope(input.file.kind == InputKind::image ? trace::spans::encode_image
                                                                : trace::spans::encode_video);
-  // The clip's generator draws this noise before all others.
-  const auto draw = [&](std::span<float> noise) {
-    TorchGenerator generator(clip.seed());
-    const Box own = own_box(cut.with_axis(1, clip.latent_channels), group);
-    draw_initial_noise(input.noise, generator, clip.input_shape(), own.offset, own.extent, noise);
-  };
+  Encoder::DrawNoise draw;
+  if (input.noise) {  // the clip's generator draws this noise before all others
+    draw = [&](std::span<float> noise) {
+      TorchGenerator generator(clip.seed());
+      const Box own = own_box(cut.with_axis(1, clip.latent_channels), group);
+      draw_initial_noise(*input.noise, generator, clip.input_shape(), own.offset, own.extent,
+                         noise);
+    };
+  }
   const Tensor read =
       read_pixels(input, planned_.inputs.at(input.file.path), size, own_box(pixels, group));
   return encoder_->sample({read, pixels, group}, cut, input.scale, draw);

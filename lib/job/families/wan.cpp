@@ -7,8 +7,11 @@
 
 namespace reelmesh {
 
-// As the authors' code for 480p.
+// As the authors' code: for 480p, and of TI2V-5B.
 ClipDefaults Wan::defaults() const {
+  if (folder_.takes_image) {
+    return {.size = {704, 1280, 121}, .fps = 24, .steps = 50, .guidance = 5};
+  }
   return {.size = {480, 832, 81}, .fps = 16, .steps = 50, .guidance = 5};
 }
 
@@ -39,13 +42,14 @@ SamplingRecipe Wan::sampling(Clip& clip, const Job& job) const {
                                    }),
           .guidance = {constant_guidance(clip.guidance()), folder_.transformer.out_channels},
           .noise = {.channels_first = true},
-          .first_noise = {}};
+          .first_noise = {},
+          .holds_image = clip.input.has_value()};
 }
 
 void Wan::complete(Clip& clip, const Job& job, const ClipRequest& request,
                    const Tokenizer& tokenizer) const {
   const WanConfig& c = folder_.transformer;
-  constexpr std::int64_t pixels = WanVaeConfig::pixels_per_latent;
+  const std::int64_t pixels = folder_.vae.pixels_per_latent();
   const auto& [height, width, frames] = clip.format.size;
   check_size(clip, request, pixels * c.patch.rows, pixels * c.patch.columns, pixels);
   const std::int64_t made = made_frames(frames);

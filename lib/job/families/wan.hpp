@@ -6,7 +6,7 @@
 
 namespace reelmesh {
 
-/// Wan 2.1, text to video. Each rank has the whole text, so that only video tokens are exchanged.
+/// Wan 2.1, text to video, and Wan 2.2's TI2V-5B. Each rank has the whole text, so that only video tokens are exchanged.
 class Wan final : public Family {
  public:
   explicit Wan(const ModelPaths& paths) : folder_(WanFolder::open(paths)) {}
@@ -32,6 +32,9 @@ class Wan final : public Family {
 
  private:
   ClipDefaults defaults() const override;
+  bool takes(InputKind kind) const override {
+    return kind == InputKind::none || (folder_.takes_image && kind == InputKind::image);
+  }
   void check_options(const Job& job) const override;
   bool takes_flow_shift() const override { return true; }
   SamplingRecipe sampling(Clip& clip, const Job& job) const;
