@@ -6,7 +6,8 @@
 
 namespace reelmesh {
 
-/// Wan 2.1, text to video, and Wan 2.2's TI2V-5B. Each rank has the whole text, so that only video tokens are exchanged.
+/// Wan 2.1, text to video, and Wan 2.2's TI2V-5B. Each rank has the whole text, so that only video
+/// tokens are exchanged.
 class Wan final : public Family {
  public:
   explicit Wan(const ModelPaths& paths) : folder_(WanFolder::open(paths)) {}
