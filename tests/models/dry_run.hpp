@@ -64,13 +64,15 @@ inline auto denoise(const CogVideoXConfig& c, std::int64_t text_tokens) {
   };
 }
 
-inline auto denoise(const WanConfig& c) {
-  return [c](const WanTransformer& transformer, const comm::Group& group, Device device) {
+/// frame_0: whether its tokens have a timestep of their own.
+inline auto denoise(const WanConfig& c, bool frame_0 = false) {
+  return [c, frame_0](const WanTransformer& transformer, const comm::Group& group, Device device) {
     const WanPlacement placement(transformer, group, Layout::cut({5, 3, 4}, 0, 1), 2);
     const Tensor text = Tensor::zeros({9, 2, c.text_channels}, transformer.dtype(), device);
     const Tensor latents = Tensor::zeros({5, c.in_channels, 3 * c.patch.rows, 4 * c.patch.columns},
                                          DType::float32, device);
-    transformer(placement, {&latents, 1}, transformer.encode_context(text), transformer.embed(500));
+    transformer(placement, {&latents, 1}, transformer.encode_context(text), transformer.embed(500),
+                Blocks::compute, {}, frame_0 ? transformer.embed(0) : Tensor());
   };
 }
 
@@ -98,10 +100,10 @@ inline auto decode(const Shape& latents, const DecodeLayout& layout) {
   };
 }
 
-/// latents: [frame, row, column] of the encoder, 8 x 8 pixels each.
-inline auto encode(std::int64_t frames, const Shape& latents) {
+/// latents: [frame, row, column] of the encoder, side × side pixels each.
+inline auto encode(std::int64_t frames, const Shape& latents, std::int64_t side = 8) {
   return [=](const Encoder& encoder, const comm::Group& group, Device device) {
-    const Shape shape{frames, 8 * latents.at(1), 8 * latents.at(2), 3};
+    const Shape shape{frames, side * latents.at(1), side * latents.at(2), 3};
     encoder.sample(
         {Tensor::zeros(shape, DType::uint8, device.host()), Layout::cut(shape, 0, 1), group},
         Layout::cut(latents, 0, 1), 1,

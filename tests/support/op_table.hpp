@@ -209,6 +209,18 @@ inline std::vector<OpCut> op_table(bool real_sizes) {
        [](Part& part) -> Results {
          return {{ops::channels_to_frames(part.cut({part.all, 5, 7, 12}))}};
        }},
+      {"add_folded", "frames", 5,
+       [](Part& part) -> Results {
+         Tensor small = part.cut({part.all, 3, 4, 6});
+         ops::add_folded(small, part.cut({2 * part.all, 6, 8, 3}), {.frames = 2, .side = 2});
+         return {{small}};
+       }},
+      {"add_unfolded", "frames", 5,
+       [](Part& part) -> Results {
+         Tensor large = part.cut({2 * part.all, 6, 8, 3});
+         ops::add_unfolded(large, part.cut({part.all, 3, 4, 6}), {.frames = 2, .side = 2});
+         return {{large}};
+       }},
       {"to_pixels", "rows", 70,
        [](Part& part) -> Results {
          return {{ops::to_pixels(part.cut({2, part.all, 7, 3}, 1)), 1}};

@@ -17,7 +17,8 @@ struct WanReference {
                                    "bf16_errors.json")
                             .at(kind)),
         transformer(WanConfig::read(Config::read(folder / "transformer" / "config.json"))),
-        vae(WanVaeConfig::read(Config::read(folder / "vae" / "config.json"))) {}
+        vae(WanVaeConfig::read(Config::read(folder / "vae" / "config.json"))),
+        frame_0(kind == "ti2v") {}
 
   /// A stored result as float32, in its stored shape.
   Tensor get(const std::string& name) const {
@@ -49,6 +50,7 @@ struct WanReference {
   nlohmann::json bfloat16_errors;
   WanConfig transformer;
   WanVaeConfig vae;
+  bool frame_0;  ///< the tokens of frame 0 had timestep 0
 };
 
 }  // namespace reelmesh::test

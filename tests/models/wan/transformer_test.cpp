@@ -19,7 +19,7 @@ using reelmesh::test::spread;
 using reelmesh::test::WanReference;
 
 class Transformer : public ::testing::TestWithParam<const char*> {};
-INSTANTIATE_TEST_SUITE_P(Kinds, Transformer, ::testing::Values("float32", "bfloat16"),
+INSTANTIATE_TEST_SUITE_P(Kinds, Transformer, ::testing::Values("float32", "bfloat16", "ti2v"),
                          [](const auto& kind) { return std::string(kind.param); });
 
 WanTransformer open_transformer(const WanReference& reference, DType dtype,
@@ -51,11 +51,13 @@ std::vector<Tensor> predictions(const WanReference& reference, const WanTransfor
   const WanContext context =
       model.encode_context(reference.get("transformer.text").to(model.dtype()));
   const Tensor timesteps = reference.get("transformer.timesteps");
+  const Tensor time_0 = reference.frame_0 ? model.embed(0) : Tensor();
   std::vector<Tensor> results;
   for (std::int64_t call = 0; call < timesteps.numel(); ++call) {
     const Sharded box = call_latents(reference, grid, call);
     const Tensor time = model.embed(double(timesteps.data<float>()[call]));
-    for (const Tensor& prediction : model(placement, {&box.local, 1}, context, time)) {
+    for (const Tensor& prediction :
+         model(placement, {&box.local, 1}, context, time, Blocks::compute, {}, time_0)) {
       results.push_back(gathered({prediction, box.layout, world}));
     }
   }
@@ -164,7 +166,8 @@ TEST_P(Transformer, PreparedBatchHasTheBitsOfItsClips) {
     std::copy_n(text.data<float>() + (i ^ 1) * n, n, exchanged.data<float>() + i * n);
   }
   const Tensor time = model.embed(700), later = model.embed(300);
-  const std::vector<Conditioning> conditioning{{text, {}}, {exchanged, {}}};
+  const Tensor image = reference.frame_0 ? first.local : Tensor();
+  const std::vector<Conditioning> conditioning{{text, image}, {exchanged, image}};
   const auto both = model.prepare(task, conditioning);
   const std::vector<Tensor> latents{first.local, second.local};
   const auto together = both->predict_together(latents, time, {Blocks::compute_and_keep});
@@ -175,6 +178,14 @@ TEST_P(Transformer, PreparedBatchHasTheBitsOfItsClips) {
     const std::span<const Tensor> own(&latents[clip], 1);
     const auto results = alone->predict_together(own, time, {Blocks::compute_and_keep});
     EXPECT_TRUE(same_bits(alone->residual(0), both->residual(std::int64_t(clip))));
+    // An image gives frame 0 timestep 0.
+    if (clip == 0) {
+      const WanContext context = model.encode_context(text);
+      const WanPlacement placement(model, test::world(), layout.tokens, 2);
+      const auto called = model(placement, own, context, time, Blocks::compute, {},
+                                reference.frame_0 ? model.embed(0) : Tensor());
+      EXPECT_TRUE(same_bits(results[0], called[0]));
+    }
     // As after a restart.
     const auto restarted = model.prepare(task, {&conditioning[clip], 1});
     restarted->set_residual(0, both->residual(std::int64_t(clip)));
