@@ -6,7 +6,8 @@ Adds scheduler/ (UniPC) and model_index.json to the transformers and autoencoder
 pipeline.safetensors has the token ids, embeddings, final latents and some frames of each clip, pipeline.json its
 settings. Everything is float32 on the CPU.
 
-To run it again, with the packages of make_wan_data.py, sentencepiece and ftfy:
+To run it again, with the packages of make_wan_data.py, sentencepiece, ftfy and, as tests/data/media, Pillow before
+version 13:
     python tools/reference/make_wan_pipeline_data.py                 # --kinds ti2v: only that folder
 """
 import argparse
@@ -16,7 +17,7 @@ from pathlib import Path
 import diffusers
 import torch
 import transformers
-from PIL import Image
+from diffusers.utils import load_image
 from safetensors.torch import save_file
 
 from cogvideox_kinds import PROMPTS
@@ -80,7 +81,7 @@ def made(pipelines, kind, clip):
                width=kind["width"], num_frames=kind["num_frames"], num_inference_steps=clip["steps"],
                guidance_scale=clip["guidance"])
     if "image" in clip:
-        own["image"] = Image.open(DATA / "cogvideox" / "media" / clip["image"]).convert("RGB")
+        own["image"] = load_image(str(DATA / "cogvideox" / "media" / clip["image"]))
 
     def call(**more):
         return pipeline(**own, generator=torch.Generator().manual_seed(clip["seed"]), **more).frames[0]
