@@ -107,7 +107,7 @@ class Denoising {
   DenoiseLayout layout_;
   const Batch& batch_;
   const Denoiser& model_;
-  Layout latents_;  ///< [frame, channel, row, column] over branch_
+  Layout latents_;            ///< [frame, channel, row, column] over branch_
   std::vector<Tensor> held_;  ///< per clip its first latents, if steps do not change them
   std::vector<DenoiseState> states_;
   std::unique_ptr<Denoiser::Prepared> prepared_;

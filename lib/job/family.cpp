@@ -33,7 +33,8 @@ std::unique_ptr<const Family> open_as(const ModelPaths& paths) {
 
 std::map<std::string, Family::Open>& families() {
   static std::map<std::string, Family::Open> known = [] {
-    std::map<std::string, Family::Open> classes{{OpenSoraFolder::pipeline_class, open_as<OpenSora>}};
+    std::map<std::string, Family::Open> classes{
+        {OpenSoraFolder::pipeline_class, open_as<OpenSora>}};
     for (const char* name : WanFolder::pipeline_classes) classes[name] = open_as<Wan>;
     for (const char* name : CogVideoXFolder::pipeline_classes) classes[name] = open_as<CogVideoX>;
     return classes;

@@ -33,8 +33,8 @@ struct PatchOrder {
 
 /// Where the elements of a small video are in a large one (ops::Folding).
 struct FoldOrder {
-  std::int64_t rows = 0, columns = 0, channels = 0;     ///< of the large video
-  std::int64_t frames = 1, side = 1, missing = 0;       ///< as Folding
+  std::int64_t rows = 0, columns = 0, channels = 0;  ///< of the large video
+  std::int64_t frames = 1, side = 1, missing = 0;    ///< as Folding
   std::int64_t small_channels = 0;
   std::int64_t neighbours = 1;  ///< folded channels of one channel of the small video
 
@@ -63,8 +63,8 @@ struct FoldOrder {
 };
 
 inline FoldOrder fold_order(const Shape& small, const Shape& large, const Folding& f) {
-  return {large[1],  large[2], large[3], f.frames,
-          f.side,    f.missing, small[3], large[3] * f.frames * f.side * f.side / small[3]};
+  return {large[1], large[2],  large[3], f.frames,
+          f.side,   f.missing, small[3], large[3] * f.frames * f.side * f.side / small[3]};
 }
 
 /// −1…1 → 0…255: round(255·clamp(x/2 + 1/2, 0, 1)), half to even; NaN → 0, so that the cast is

@@ -353,7 +353,8 @@ TEST(Memory, WanDecodesLongClipsFrameByFrame) {
   for (const WanVaeConfig& vae : {WanVaeConfig{}, ti2v}) {
     const Family& family = test::family_of<Wan>(test::wan_folder({}, vae, t5_xxl()));
     const auto working = [&](std::int64_t latents) {
-      const std::int64_t frames = WanVaeConfig::decoded_frames(latents), side = vae.pixels_per_latent();
+      const std::int64_t frames = WanVaeConfig::decoded_frames(latents),
+                         side = vae.pixels_per_latent();
       const Clip clip = test::dry_clip({latents, 60, 104}, vae.latent_channels, frames, 2, 2,
                                        WanConfig::text_tokens);
       const Plan plan = make_plan(test::dry_workload(family, clip, 1, bf16), PlanMachine{}, {});

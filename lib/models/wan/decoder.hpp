@@ -29,8 +29,7 @@ class WanDecoder final : public Decoder {
     bool enlarges = false, doubles_frames = false;
   };
 
-  Tensor run_up(const Up& up, ImagePart& image, Tensor x, bool first,
-                EarlierFrames& earlier) const;
+  Tensor run_up(const Up& up, ImagePart& image, Tensor x, bool first, EarlierFrames& earlier) const;
   Tensor unscaled(const Tensor& latents) const;
 
   WanVaeConfig config_;

@@ -11,7 +11,7 @@ namespace reelmesh {
 
 WanEncoder::WanEncoder(const Checkpoint& weights, const WanVaeConfig& config, DType dtype)
     : GaussianEncoder(weights.device(), dtype, config.latent_channels,
-                      config.multipliers.size() - 1 + (config.patch > 1 ? 1 : 0)),
+                      config.multipliers.size() - 1 + (config.patch > 1 ? 1U : 0U)),
       config_(config) {
   std::int64_t channels = config.base_channels;
   std::int64_t place = 0;  // in the list of all blocks, which models without shortcuts have
@@ -62,8 +62,8 @@ WanEncoder::WanEncoder(const Checkpoint& weights, const WanVaeConfig& config, DT
 }
 
 // Advances `image` if the block makes images smaller.
-Tensor WanEncoder::run_down(const Down& down, std::span<const ImagePart>::iterator& image,
-                            Tensor x, bool first, EarlierFrames& earlier) const {
+Tensor WanEncoder::run_down(const Down& down, std::span<const ImagePart>::iterator& image, Tensor x,
+                            bool first, EarlierFrames& earlier) const {
   const Tensor in = config_.shortcuts ? x : Tensor();
   for (const WanResidual& residual : down.residuals) x = residual(*image, x, earlier);
   if (down.reduces) {

@@ -21,8 +21,7 @@ WanFolder WanFolder::open(const ModelPaths& paths) {
   refuse_two_transformers(paths);
   WanFolder f;
   f.paths = paths;
-  f.takes_image =
-      Config::read(paths.root / "model_index.json").get_bool("expand_timesteps", false);
+  f.takes_image = Config::read(paths.root / "model_index.json").get_bool("expand_timesteps", false);
   f.transformer = WanConfig::read(Config::read(paths.transformer / "config.json"));
   f.vae = WanVaeConfig::read(Config::read(paths.vae / "config.json"));
   f.text_encoder = T5Config::read(Config::read(paths.text_encoder / "config.json"));

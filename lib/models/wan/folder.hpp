@@ -1,6 +1,6 @@
 #pragma once
-// A model of Wan 2.1 for text to video, or Wan 2.2's TI2V-5B, in the layout of the Hugging Face hub:
-// model_index.json and a folder per part.
+// A model of Wan 2.1 for text to video, or Wan 2.2's TI2V-5B, in the layout of the Hugging Face
+// hub: model_index.json and a folder per part.
 #include <array>
 
 #include "models/common/flow_scheduler.hpp"

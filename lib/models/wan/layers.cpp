@@ -1,5 +1,7 @@
 #include "models/wan/layers.hpp"
 
+#include <utility>
+
 #include "models/common/layers.hpp"
 #include "ops/norm.hpp"
 #include "ops/pointwise.hpp"

@@ -1,6 +1,7 @@
 #pragma once
 // The diffusion transformer of Wan 2.1, for text to video, and of Wan 2.2's TI2V-5B (Wan Team 2025;
-// diffusers' WanTransformer3DModel). Video tokens attend to one another and to the text, of which each rank has all rows.
+// diffusers' WanTransformer3DModel). Video tokens attend to one another and to the text, of which
+// each rank has all rows.
 #include <span>
 
 #include "layout/attend.hpp"

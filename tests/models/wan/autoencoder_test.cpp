@@ -105,8 +105,7 @@ TEST_P(Autoencoder, DecodesToTheSameBitsInEveryChunkAndCut) {
     const Tensor latents = random_tensor({5, reference_.vae.latent_channels, 5, 3}, 4);
     const Tensor one = decoded(decoder, latents, Layout::on_one_rank({5, 3}, ranks, 0));
     for (const std::int64_t chunk : {2, 3, 4}) {
-      EXPECT_TRUE(same_bits(decoded(decoder, latents, rows_cut(latents), chunk), one))
-          << chunk;
+      EXPECT_TRUE(same_bits(decoded(decoder, latents, rows_cut(latents), chunk), one)) << chunk;
     }
     EXPECT_TRUE(same_bits(decoded(decoder, latents, Layout::cut({5, 3}, 1, ranks)), one));
   }
@@ -118,8 +117,7 @@ TEST_P(Autoencoder, DecodesTheBeginningOfAClipAlone) {
   const Tensor latents = random_tensor({4, reference_.vae.latent_channels, 2, 3}, 5);
   const Tensor all = decoded(decoder, latents, rows_cut(latents));
   for (const std::int64_t frames : {1, 3}) {
-    const Tensor some =
-        decoded(decoder, latents.rows(0, frames).clone(), rows_cut(latents));
+    const Tensor some = decoded(decoder, latents.rows(0, frames).clone(), rows_cut(latents));
     EXPECT_TRUE(same_bits(some, all.rows(0, some.shape(0)).clone())) << frames;
   }
 }
