@@ -4,7 +4,6 @@
 #include <cstdint>
 
 #include "base/host_device.hpp"
-#include "ops/pointwise.hpp"
 #include "tensor/tensor.hpp"
 
 namespace reelmesh::ops {
@@ -30,42 +29,6 @@ struct PatchOrder {
            x * patch_columns + px;
   }
 };
-
-/// Where the elements of a small video are in a large one (ops::Folding).
-struct FoldOrder {
-  std::int64_t rows = 0, columns = 0, channels = 0;  ///< of the large video
-  std::int64_t frames = 1, side = 1, missing = 0;    ///< as Folding
-  std::int64_t small_channels = 0;
-  std::int64_t neighbours = 1;  ///< folded channels of one channel of the small video
-
-  /// The offset in the large video of folded channel `folded` of pixel (frame, row, column) of the
-  /// small one; negative if that frame is missing.
-  REELMESH_HOST_DEVICE std::int64_t large(std::int64_t pixel, std::int64_t folded) const {
-    const std::int64_t small_columns = columns / side, small_rows = rows / side;
-    const std::int64_t x = pixel % small_columns, y = pixel / small_columns % small_rows;
-    const std::int64_t dx = folded % side, dy = folded / side % side;
-    const std::int64_t dt = folded / side / side % frames;
-    const std::int64_t channel = folded / side / side / frames;
-    const std::int64_t frame = pixel / small_columns / small_rows * frames + dt - missing;
-    return ((frame * rows + y * side + dy) * columns + x * side + dx) * channels + channel;
-  }
-  /// The offset in the small video of what is added to channel `channel` of a pixel of the large
-  /// one.
-  REELMESH_HOST_DEVICE std::int64_t small(std::int64_t pixel, std::int64_t channel) const {
-    const std::int64_t x = pixel % columns, y = pixel / columns % rows;
-    const std::int64_t frame = pixel / columns / rows + missing;
-    const std::int64_t folded =
-        ((channel * frames + frame % frames) * side + y % side) * side + x % side;
-    return ((frame / frames * (rows / side) + y / side) * (columns / side) + x / side) *
-               small_channels +
-           folded / neighbours;
-  }
-};
-
-inline FoldOrder fold_order(const Shape& small, const Shape& large, const Folding& f) {
-  return {large[1], large[2],  large[3], f.frames,
-          f.side,   f.missing, small[3], large[3] * f.frames * f.side * f.side / small[3]};
-}
 
 /// −1…1 → 0…255: round(255·clamp(x/2 + 1/2, 0, 1)), half to even; NaN → 0, so that the cast is
 /// defined.

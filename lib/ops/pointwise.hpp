@@ -54,23 +54,6 @@ Tensor unpatchify(const Tensor& tokens, std::int64_t batch_item, const Patch& pa
 /// frame t become channel c of frames 2t and 2t + 1.
 Tensor channels_to_frames(const Tensor& x);
 
-/// How pixels of a large video are folded into the channels of a small one: each pixel of the small
-/// video has `frames` × side × side pixels of the large one, in the order channel, frame, row,
-/// column. (Wan 2.2's autoencoder)
-struct Folding {
-  std::int64_t frames = 1, side = 1;
-  std::int64_t missing = 0;  ///< frames that come before the first of the large video
-  /// Of the frames from the first of a clip on, whose first frame is the last of its fold, or of
-  /// later ones.
-  Folding in_chunk(bool first) const { return {frames, side, first ? frames - 1 : 0}; }
-};
-/// small += `large` folded, of whose channels as many neighbours are averaged as makes the channels
-/// of `small`; missing frames are zero. Both: [frame, row, column, channel] of one type.
-void add_folded(Tensor& small, const Tensor& large, const Folding& folding);
-/// large += `small` unfolded, whose channels are repeated, each as often as makes the channels of
-/// `large`.
-void add_unfolded(Tensor& large, const Tensor& small, const Folding& folding);
-
 /// [frame, row, column, 3] of a floating type in −1…1 → uint8: round(255·clamp(x/2 + 1/2, 0, 1)),
 /// half to even.
 Tensor to_pixels(const Tensor& x);

@@ -3,6 +3,7 @@
 // images.
 #include "models/common/causal.hpp"
 #include "models/wan/config.hpp"
+#include "ops/folding.hpp"
 #include "ops/linear.hpp"
 
 namespace reelmesh {

@@ -14,7 +14,6 @@ namespace reelmesh::gpu {
 
 using ops::ExactSum;
 using ops::FirstTokens;
-using ops::Folding;
 using ops::Gate;
 using ops::GroupStatistics;
 using ops::HeadNorm;
@@ -34,8 +33,6 @@ Tensor patchify(const Tensor& latents, const Patch& patch, DType dtype);
 Tensor unpatchify(const Tensor& tokens, std::int64_t batch_item, const Patch& patch,
                   const Shape& extents);
 Tensor channels_to_frames(const Tensor& x);
-void add_folded(Tensor& small, const Tensor& large, const Folding& folding);
-void add_unfolded(Tensor& large, const Tensor& small, const Folding& folding);
 Tensor to_pixels(const Tensor& x);
 void flag_non_finite(const Tensor& x, Tensor& flag);
 

@@ -1,4 +1,5 @@
 // Pointwise kernels round in the same steps as the CPU, so results must be bitwise equal.
+#include "ops/cuda/folding.hpp"
 #include "ops/cuda/ops.hpp"
 #include "support/test_device.hpp"
 
