@@ -1,3 +1,5 @@
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <iostream>
 #include <map>
@@ -97,9 +99,10 @@ std::string wan_vae_highlights(const Config& config) {
   std::vector<std::int64_t> channels;
   for (std::size_t i = 0; i < c.multipliers.size(); ++i) channels.push_back(c.channels(i));
   return fmt::format(
-      "blocks of {} channels, {} layers a block, {} latent channels, a frame of latents for the "
-      "first frame of video and for each {} after it",
-      joined(channels), c.residuals, c.latent_channels, WanVaeConfig::frames_per_latent);
+      "blocks of {} channels{}, {} layers a block, {} latent channels, {} x {} pixels of a latent, "
+      "a frame of latents for the first frame of video and for each {} after it",
+      joined(channels), c.shortcuts ? " with shortcuts" : "", c.residuals, c.latent_channels,
+      c.pixels_per_latent(), c.pixels_per_latent(), WanVaeConfig::frames_per_latent);
 }
 
 std::string cogvideox_highlights(const Config& config) {
@@ -262,26 +265,30 @@ void print_scheduler(const ModelPaths& paths) {
                    printable(s.timestep_spacing), s.num_train_timesteps, s.snr_shift_scale));
 }
 
-// What clips of this model begin from, and the option that gives it.
-std::string accepted_inputs(const PartSurvey& transformer, const PartSurvey& vae) {
-  if (takes_image(*transformer.config)) {
-    const bool wan = transformer.class_name == "WanTransformer3DModel";
-    const bool ends = wan && WanConfig::read(*transformer.config).may_end_with_image();
-    return ends ? "text, and a first and a last image (prompt.image, prompt.last-image)"
-                : "text and an image (prompt.image)";
+// What clips of this model begin from, and the options that give it.
+std::string accepted_inputs(const Family& family, bool has_encoder) {
+  std::vector<std::string> inputs;
+  if (family.takes(InputKind::none)) inputs.emplace_back("text");
+  if (family.takes(InputKind::image)) {
+    inputs.emplace_back(family.last_image() == LastImage::never
+                            ? "text and an image (prompt.image)"
+                            : "text, and a first and a last image (prompt.image, "
+                              "prompt.last-image)");
   }
-  const bool encodes = vae.class_name == "AutoencoderKLCogVideoX" && vae.has_encoder();
-  return encodes ? "text, or text and a video (prompt.video)" : "text";
+  if (family.takes(InputKind::video) && has_encoder) {
+    inputs.emplace_back("text and a video (prompt.video)");
+  }
+  return fmt::format("{}", fmt::join(inputs, ", or "));
 }
 
 // Opens the model as `run` does, which checks that its parts match, and prints the default clip.
-void print_whole(const ModelPaths& paths, const std::string& inputs) {
+void print_whole(const ModelPaths& paths, bool has_encoder) {
   const auto family = Family::open(paths);
   family->check_weights(false);
   family->open_tokenizer();
   const ClipDefaults clip = family->defaults();
   std::cout << "\nclip, unless the job says otherwise\n";
-  line("made from " + inputs);
+  line("made from " + accepted_inputs(*family, has_encoder));
   line(fmt::format(
       "{} frames of {} x {} pixels (height, width), {} frames a second, {} steps, "
       "guidance {}",
@@ -393,7 +400,7 @@ Status inspect_command(int argc, const char* const* argv) {
   attempt(verdict, [&] { print_tokenizer(paths); });
   attempt(verdict, [&] { print_scheduler(paths); });
   if (verdict.status == Status::ok) {
-    attempt(verdict, [&] { print_whole(paths, accepted_inputs(transformer, vae)); });
+    attempt(verdict, [&] { print_whole(paths, vae.has_encoder()); });
   }
   std::cout << std::flush;
   if (verdict.status == Status::ok) return Status::ok;

@@ -8,6 +8,7 @@ set(REELMESH_DEVICE_SOURCES
   ops/attention.cpp
   ops/attention_backward.cpp
   ops/convolution.cpp
+  ops/folding.cpp
   ops/group_norm.cpp
   ops/linear.cpp
   ops/norm.cpp

@@ -174,11 +174,13 @@ void check_size(const Clip& clip, const ClipRequest& request, std::int64_t heigh
                 std::int64_t width_multiple, std::int64_t pixels_per_latent) {
   const auto check = [&](const char* name, const auto& given, std::int64_t value,
                          std::int64_t multiple) {
+    const std::int64_t below = std::max<std::int64_t>(value, 0) / multiple * multiple;
     require(value > 0 && value % multiple == 0, Status::usage,
             "{}: clip {} has {}, expected a multiple of {} ({} pixels per latent, {} latents per "
-            "token)",
+            "token), for instance {}{}",
             given ? fmt::format("{}: {}", request.where, name) : fmt::format("sample.{}", name),
-            clip.index(), value, multiple, pixels_per_latent, multiple / pixels_per_latent);
+            clip.index(), value, multiple, pixels_per_latent, multiple / pixels_per_latent,
+            below > 0 ? fmt::format("{} or ", below) : "", below + multiple);
   };
   check("height", request.settings.height, clip.format.size.height, height_multiple);
   check("width", request.settings.width, clip.format.size.width, width_multiple);

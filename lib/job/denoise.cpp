@@ -1,5 +1,7 @@
 #include "job/denoise.hpp"
 
+#include <algorithm>
+
 #include "base/interruption.hpp"
 #include "base/stop.hpp"
 #include "base/trace.hpp"
@@ -45,6 +47,14 @@ DenoiseState restored_state(const SavedState& saved, const Clip& clip, const Box
   return state;
 }
 
+// The first latents of a clip that steps do not change: this rank's part, which may be empty.
+// image: Conditioning::image.
+Tensor held_frames(const Clip& clip, const Tensor& image, const Box& box, Device device) {
+  const std::int64_t held = clip.sampling.holds_image ? clip.input->latent_frames : 0;
+  const std::int64_t own = std::clamp<std::int64_t>(held - box.offset[0], 0, box.extent[0]);
+  return own > 0 ? image.rows(0, own).on(device) : Tensor();
+}
+
 }  // namespace
 
 Layout over_first_ranks(const Layout& layout, int ranks) {
@@ -84,11 +94,13 @@ Denoising::Denoising(const comm::Group& group, const DenoiseLayout& layout, cons
   }
   const Box& box = own_box(latents_, branch_);
   for (std::size_t clip = 0; clip < batch.size(); ++clip) {
+    held_.push_back(held_frames(batch[clip], conditioning[clip].image, box, model.device()));
     states_.push_back(saved.empty()
                           ? initial_state(batch[clip], box,
                                           video_latents.empty() ? Tensor() : video_latents[clip],
                                           model.device())
                           : restored_state(saved[clip], batch[clip], box, model.device()));
+    hold(clip);
     if (saved.empty() || !first.format.keeps_residual) continue;
     const Box hidden = hidden_box(batch[clip], group.rank());
     const Shape token{numel(hidden.extent) / (hidden.extent[3] * hidden.extent[4]),
@@ -96,6 +108,11 @@ Denoising::Denoising(const comm::Group& group, const DenoiseLayout& layout, cons
     prepared_->set_residual(static_cast<std::int64_t>(clip),
                             saved[clip].read(residual_name, hidden).reshape(token));
   }
+}
+
+void Denoising::hold(std::size_t clip) {
+  const Tensor& held = held_[clip];
+  if (!held.empty()) states_[clip].latents.rows(0, held.shape(0)).copy_from(held);
 }
 
 std::vector<Tensor> Denoising::latents() const {
@@ -220,6 +237,7 @@ void Denoising::step_together(bool interruptible) {
       draw_step_noise(recipe.noise, state.generator, latents_.global(), box.offset, box.extent,
                       noise);
     });
+    hold(clip);
     ++state.step;
   }
 }

@@ -97,6 +97,8 @@ class Denoising {
   TeaCacheRule::Decision decide(std::int64_t step) const;
   const std::vector<Tensor>& predict(const StepKind& kind, bool interruptible);
   const std::vector<Tensor>& predict_together(const StepKind& kind, bool interruptible);
+  /// Puts the latents that steps do not change back into the state of a clip.
+  void hold(std::size_t clip);
   std::vector<Tensor> latents() const;
   Box hidden_box(const Clip& clip, int rank) const;
 
@@ -105,7 +107,8 @@ class Denoising {
   DenoiseLayout layout_;
   const Batch& batch_;
   const Denoiser& model_;
-  Layout latents_;  ///< [frame, channel, row, column] over branch_
+  Layout latents_;            ///< [frame, channel, row, column] over branch_
+  std::vector<Tensor> held_;  ///< per clip its first latents, if steps do not change them
   std::vector<DenoiseState> states_;
   std::unique_ptr<Denoiser::Prepared> prepared_;
   std::vector<std::int64_t> computed_;  ///< for each step whether it is; empty: all, or decided

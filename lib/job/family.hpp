@@ -78,6 +78,9 @@ class Family {
   Tokenizer open_tokenizer() const;
   /// How many frames the model makes where `frames` are asked for.
   virtual std::int64_t made_frames(std::int64_t frames) const { return frames; }
+  /// Whether the model makes clips that begin from such a file; none: from noise alone.
+  virtual bool takes(InputKind kind) const { return kind == InputKind::none; }
+  virtual LastImage last_image() const { return LastImage::never; }
   /// Settings of clips unless the job gives them.
   virtual ClipDefaults defaults() const = 0;
   /// A hash of what the results depend on: weights_hash, unless parts have no weight files.
@@ -130,9 +133,6 @@ class Family {
   virtual TrainingNoise training_noise(const Job& job, const VideoSize& size) const;
 
  protected:
-  /// Whether the model makes clips that begin from such a file; none: from noise alone.
-  virtual bool takes(InputKind kind) const { return kind == InputKind::none; }
-  virtual LastImage last_image() const { return LastImage::never; }
   /// Error(usage) for options that this family does not support.
   virtual void check_options(const Job& /*job*/) const {}
   /// Whether ModelPaths::loras_2 change a part.

@@ -58,7 +58,7 @@ struct ClipInput {
   std::int64_t encoded_frames = 1;
   std::int64_t latent_frames = 1;  ///< that these are encoded to
   double scale = 1;                ///< of its latents
-  /// Of the sample of the encoder's posterior; none: its mean is taken.
+  /// Of the sample of the encoder's posterior; none: its mean is taken, and nothing is drawn.
   std::optional<NoiseRule> noise;
 
   bool ends_with_image() const { return last.kind != InputKind::none; }

@@ -267,13 +267,15 @@ EncodedInput InputStage::operator()(const Clip& clip, std::size_t decoder) const
   const Layout pixels = encoded_pixels(clip, encoder_->frames_of(cut, input.encoded_frames));
   const trace::Scope scope(input.file.kind == InputKind::image ? trace::spans::encode_image
                                                                : trace::spans::encode_video);
-  // The clip's generator draws this noise before all others.
-  const auto draw = [&](std::span<float> noise) {
-    if (!input.noise) return std::ranges::fill(noise, 0.0F);
-    TorchGenerator generator(clip.seed());
-    const Box own = own_box(cut.with_axis(1, clip.latent_channels), group);
-    draw_initial_noise(*input.noise, generator, clip.input_shape(), own.offset, own.extent, noise);
-  };
+  Encoder::DrawNoise draw;
+  if (input.noise) {  // the clip's generator draws this noise before all others
+    draw = [&](std::span<float> noise) {
+      TorchGenerator generator(clip.seed());
+      const Box own = own_box(cut.with_axis(1, clip.latent_channels), group);
+      draw_initial_noise(*input.noise, generator, clip.input_shape(), own.offset, own.extent,
+                         noise);
+    };
+  }
   EncodedInput encoded;
   {
     const Tensor read =

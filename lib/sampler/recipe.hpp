@@ -17,6 +17,8 @@ struct SamplingRecipe {
   NoiseRule noise;
   /// Video to video: how the latents of the video are mixed with noise before the first step.
   std::optional<NoiseLevel> first_noise;
+  /// The first latents are those of an image; steps do not change them.
+  bool holds_image = false;
   /// For each call of the sampler whether the model's blocks are computed (step_cache.hpp); null:
   /// in all.
   std::shared_ptr<const std::vector<bool>> computed;

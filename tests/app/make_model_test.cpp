@@ -149,18 +149,19 @@ TEST(Presets, FullSizesAreThoseOfTheReleases) {
 }
 
 TEST(Presets, FullSizesOfWanAreThoseOfTheReleases) {
-  for (const auto& [name, tensors, parameters] :
-       {std::tuple{"wan2.1-t2v-1.3b", 825, 1'418'996'800L},
-        std::tuple{"wan2.1-t2v-14b", 1095, 14'288'491'584L},
-        std::tuple{"wan2.1-i2v-14b-480p", 1303, 16'394'878'784L},
-        std::tuple{"wan2.1-i2v-14b-720p", 1303, 16'394'878'784L}}) {
+  for (const auto& [name, tensors, parameters, vae_tensors, vae_parameters] :
+       {std::tuple{"wan2.1-t2v-1.3b", 825, 1'418'996'800L, 194, 126'892'531L},
+        std::tuple{"wan2.1-t2v-14b", 1095, 14'288'491'584L, 194, 126'892'531L},
+        std::tuple{"wan2.1-i2v-14b-480p", 1303, 16'394'878'784L, 194, 126'892'531L},
+        std::tuple{"wan2.1-i2v-14b-720p", 1303, 16'394'878'784L, 194, 126'892'531L},
+        std::tuple{"wan2.2-ti2v-5b", 825, 4'999'787'712L, 196, 704'688'668L}}) {
     const ModelPreset preset = model_preset(name);
     EXPECT_EQ(preset.dtype, DType::bfloat16);
     const auto size = [&](ModelPart part) { return part_size(preset, part, preset.dtype); };
     EXPECT_EQ(size(ModelPart::transformer).tensors, tensors);
     EXPECT_EQ(size(ModelPart::transformer).parameters, parameters) << name;
-    EXPECT_EQ(size(ModelPart::vae).tensors, 194);
-    EXPECT_EQ(size(ModelPart::vae).parameters, 126'892'531);
+    EXPECT_EQ(size(ModelPart::vae).tensors, vae_tensors) << name;
+    EXPECT_EQ(size(ModelPart::vae).parameters, vae_parameters) << name;
     EXPECT_EQ(size(ModelPart::text_encoder).tensors, 242);
     EXPECT_EQ(size(ModelPart::text_encoder).parameters, 5'680'910'336);
     EXPECT_EQ(preset.parts.contains(ModelPart::image_encoder), tensors == 1303);

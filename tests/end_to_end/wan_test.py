@@ -12,10 +12,12 @@ import numpy
 from interrupted import Interrupted
 from support import (DATA, ERROR, main, read_clip, read_safetensors, relative, run, write_header)
 
-WAN = DATA.parent / "wan"
-MODEL, IMAGES = WAN / "float32", WAN / "image"
-FACTS = json.loads((MODEL / "pipeline.json").read_text())
-FEW = json.loads((MODEL / "few_steps.json").read_text())
+MODELS = DATA.parent / "wan"
+TEXTS, IMAGES = MODELS / "float32", MODELS / "image"
+# The second, as TI2V-5B, makes clips from texts and from images.
+KINDS = {kind: json.loads((MODELS / kind / "pipeline.json").read_text())
+         for kind in ("float32", "ti2v")}
+FEW = json.loads((TEXTS / "few_steps.json").read_text())
 # Wan's own names of the layers of a block that have matrices, and others.
 OWN_NAMES = {"attn1.to_q": "self_attn.q", "attn1.to_k": "self_attn.k", "attn1.to_v": "self_attn.v",
              "attn1.to_out.0": "self_attn.o", "attn2.to_q": "cross_attn.q", "attn1.": "self_attn.",
@@ -24,36 +26,42 @@ OWN_NAMES = {"attn1.to_q": "self_attn.q", "attn1.to_k": "self_attn.k", "attn1.to
              "ffn.net.2": "ffn.2", "norm2": "norm3"}
 
 
-def options(output, index=0, **more):
-    clip = FACTS["clips"][index]
-    own = {"model.path": MODEL, "output.path": output, "prompt.text": clip["prompt"],
+def options(output, index=0, kind="float32", **more):
+    facts = KINDS[kind]
+    clip = facts["clips"][index]
+    own = {"model.path": MODELS / kind, "model.text-encoder": TEXTS / "text_encoder",
+           "model.tokenizer": TEXTS / "tokenizer", "output.path": output,
+           "prompt.text": clip["prompt"],
            "prompt.negative": clip["negative_prompt"], "sample.seed": clip["seed"],
            "sample.steps": clip["steps"], "sample.guidance": clip["guidance"],
-           "sample.height": FACTS["height"], "sample.width": FACTS["width"],
-           "sample.frames": FACTS["num_frames"], "output.embeddings": "yes"}
+           "sample.height": facts["height"], "sample.width": facts["width"],
+           "sample.frames": facts["num_frames"], "output.embeddings": "yes"}
+    if "image" in clip:
+        own["prompt.image"] = DATA / "media" / clip["image"]
     return own | {key.replace("__", ".").replace("_", "-"): value for key, value in more.items()}
 
 
 class Wan(Interrupted):
     def test_equals_diffusers(self):
-        tensors = read_safetensors(MODEL / "pipeline.safetensors")
-        for index, _ in enumerate(FACTS["clips"]):
-            clip = read_clip(self.make(options(self.folder / str(index), index)))
-            expected = {name: tensors[f"clip{index}.{name}"]
-                        for name in ("token_ids", "embeddings", "latents", "frames")}
-            with self.subTest(clip=index):
-                kept = len(expected["embeddings"])
-                numpy.testing.assert_array_equal(clip["token_ids"][:kept],
-                                                 expected["token_ids"][:kept])
-                self.assertLess(relative(clip["prompt_embeds"][:kept], expected["embeddings"]),
-                                1e-5)
-                self.assertFalse(clip["prompt_embeds"][kept:].any())
-                self.assertLess(relative(clip["latents"], expected["latents"]), 1e-5)
-                video = clip["video"][FACTS["frames"]].astype(int)
-                self.assertLessEqual(abs(video - expected["frames"].astype(int)).max(), 1)
+        for kind, facts in KINDS.items():
+            tensors = read_safetensors(MODELS / kind / "pipeline.safetensors")
+            for index, _ in enumerate(facts["clips"]):
+                clip = read_clip(self.make(options(self.folder / f"{kind}{index}", index, kind)))
+                expected = {name: tensors[f"clip{index}.{name}"]
+                            for name in ("token_ids", "embeddings", "latents", "frames")}
+                with self.subTest(kind=kind, clip=index):
+                    kept = len(expected["embeddings"])
+                    numpy.testing.assert_array_equal(clip["token_ids"][:kept],
+                                                     expected["token_ids"][:kept])
+                    embeddings = clip["prompt_embeds"]
+                    self.assertLess(relative(embeddings[:kept], expected["embeddings"]), 1e-5)
+                    self.assertFalse(embeddings[kept:].any())
+                    self.assertLess(relative(clip["latents"], expected["latents"]), 1e-5)
+                    video = clip["video"][facts["frames"]].astype(int)
+                    self.assertLessEqual(abs(video - expected["frames"].astype(int)).max(), 1)
 
     def few_steps(self, clip, **more):
-        own = {"model.path": MODEL, "prompt.text": clip["prompt"], "sample.seed": clip["seed"],
+        own = {"model.path": TEXTS, "prompt.text": clip["prompt"], "sample.seed": clip["seed"],
                "sample.guidance": 1, "sample.flow-shift": clip["shift"],
                "sample.scheduler": "euler", "sample.height": FEW["height"],
                "sample.width": FEW["width"], "sample.frames": FEW["num_frames"]}
@@ -62,12 +70,12 @@ class Wan(Interrupted):
         else:
             own["sample.steps"] = clip["steps"]
         if "lora" in clip:
-            own["model.lora"] = f"{MODEL.parent / 'lora' / clip['lora']}:{clip['strength']}"
+            own["model.lora"] = f"{TEXTS.parent / 'lora' / clip['lora']}:{clip['strength']}"
         return own | more
 
     def test_makes_clips_in_few_steps(self):
         """As distilled models are used: no guidance, Euler, noise levels and a LoRA."""
-        tensors = read_safetensors(MODEL / "few_steps.safetensors")
+        tensors = read_safetensors(TEXTS / "few_steps.safetensors")
         for index, clip in enumerate(FEW["clips"]):
             job = self.few_steps(clip) | {"output.path": self.folder / str(index)}
             found = read_clip(self.make(job))
@@ -99,7 +107,7 @@ class Wan(Interrupted):
             blob += array.tobytes()
 
         for name, array in read_safetensors(
-                MODEL / "transformer/diffusion_pytorch_model.safetensors").items():
+                TEXTS / "transformer/diffusion_pytorch_model.safetensors").items():
             own = name.replace("scale_shift_table", "modulation" if "blocks" in name
                                else "head.modulation").replace("proj_out", "head.head")
             own = own.replace("condition_embedder.time_proj", "time_projection.1")
@@ -124,7 +132,7 @@ class Wan(Interrupted):
         for folder, entries, blob in (("float8", header, blobs), ("wide", wide, wide_blobs)):
             path = self.folder / folder
             path.mkdir()
-            shutil.copy(MODEL / "transformer/config.json", path)
+            shutil.copy(TEXTS / "transformer/config.json", path)
             write_header(path / "diffusion_pytorch_model.safetensors", entries, bytes(blob))
             job = self.few_steps(FEW["clips"][0], **{"model.transformer": path})
             clips.append(read_clip(self.make(job | {"output.path": self.folder / f"of_{folder}"})))
@@ -132,12 +140,15 @@ class Wan(Interrupted):
         self.assertTrue(numpy.isfinite(clips[0]["latents"]).all())
 
     def test_goes_on_within_a_clip(self):
-        """UniPC's history and, with a cache, the residual are saved; other ranks go on."""
-        for name, more in (("all", {}), ("cache", {"sample.cache": "every:2"})):
+        """UniPC's history, the latents of an image and, with a cache, the residual are saved; other
+        ranks go on."""
+        for name, kind, more in (("all", "float32", {}), ("image", "ti2v", {}),
+                                 ("cache", "float32", {"sample.cache": "every:2"})):
             more = {"sample.steps": 60, "restart.every": 1} | more
-            expected = read_clip(self.make(options(self.folder / name) | more))
+            index = 1 if kind == "ti2v" else 0
+            expected = read_clip(self.make(options(self.folder / name, index, kind) | more))
             self.output = self.folder / f"killed_{name}"
-            job = options(self.output) | more
+            job = options(self.output, index, kind) | more
             self.disturb(2, lambda _, ranks: os.kill(ranks[1], signal.SIGKILL), job)
             self.assertIn(0, self.saved())
             found = read_clip(self.make(job | {"output.if-exists": "resume"}, ranks=3))
@@ -152,46 +163,52 @@ class Wan(Interrupted):
             self.assertIn(f"the model makes {made}", str(outcome))
 
     def test_refuses_what_the_model_has_not(self):
-        for more, said in (({"sample.dynamic-guidance": "yes"}, "sample.dynamic-guidance"),
-                           ({"sample.height": 56}, "sample.height"),
-                           ({"sample.scheduler": "ddim"}, "sample.scheduler"),
-                           ({"sample.noise-levels": "1,0.5", "sample.steps": 2},
-                            "sample.noise-levels: found 1,0.5 for the sampler unipc"),
-                           ({"sample.noise-levels": "1,0.5", "sample.scheduler": "euler"},
-                            "found 2 levels for 5 steps"),
-                           ({"model.lora-2": MODEL.parent / "lora/causvid.safetensors"},
-                            "has one transformer, which model.lora changes")):
-            outcome = run(options(self.folder / "out") | more)
-            with self.subTest(**more):
+        image = {"prompt.image": DATA / "media" / "small.png"}
+        for kind, more, said in (
+                ("float32", {"sample.dynamic-guidance": "yes"}, "sample.dynamic-guidance"),
+                ("float32", {"sample.height": 56}, "sample.height"),
+                ("float32", {"sample.scheduler": "ddim"}, "sample.scheduler"),
+                ("float32", {"sample.noise-levels": "1,0.5", "sample.steps": 2},
+                 "sample.noise-levels: found 1,0.5 for the sampler unipc"),
+                ("float32", {"sample.noise-levels": "1,0.5", "sample.scheduler": "euler"},
+                 "found 2 levels for 5 steps"),
+                ("float32", {"model.lora-2": MODELS / "lora/causvid.safetensors"},
+                 "has one transformer, which model.lora changes"),
+                ("float32", image, "small.png', expected none"),
+                ("ti2v", {"sample.height": 720},
+                 "has 720, expected a multiple of 32 (16 pixels per latent, 2 latents per token), "
+                 "for instance 704 or 736"),
+                ("ti2v", {"sample.width": 48}, "for instance 32 or 64")):
+            outcome = run(options(self.folder / "out", kind=kind) | more)
+            with self.subTest(kind=kind, **more):
                 self.assertEqual(outcome.status, 64, outcome)
                 self.assertEqual(len(outcome.lines(ERROR)), 1, outcome)
                 self.assertIn(said, outcome.lines(ERROR)[0])
 
-    def test_refuses_models_of_wan_2_2(self):
+    def test_refuses_models_of_two_transformers(self):
         model = self.folder / "model"
-        shutil.copytree(MODEL, model)
+        shutil.copytree(TEXTS, model)
         index = json.loads((model / "model_index.json").read_text())
-        for change in ({"boundary_ratio": 0.875}, {"expand_timesteps": True}):
-            (model / "model_index.json").write_text(json.dumps(index | change))
-            outcome = run(options(self.folder / "out") | {"model.path": model})
-            self.assertEqual(outcome.status, 65, outcome)
-            self.assertIn(next(iter(change)), outcome.lines(ERROR)[0])
-            self.assertIn("Wan 2.2", outcome.lines(ERROR)[0])
+        (model / "model_index.json").write_text(json.dumps(index | {"boundary_ratio": 0.875}))
+        outcome = run(options(self.folder / "out") | {"model.path": model})
+        self.assertEqual(outcome.status, 65, outcome)
+        self.assertIn("boundary_ratio", outcome.lines(ERROR)[0])
+        self.assertIn("Wan 2.2", outcome.lines(ERROR)[0])
 
 
 class FromImages(Interrupted):
     """A model that takes a first image (image), and one that takes a first and a last one (ends)."""
 
     def options(self, output, kind, index=0, **more):
-        facts = json.loads((WAN / kind / "clips.json").read_text())
+        facts = json.loads((MODELS / kind / "clips.json").read_text())
         clip = facts["clips"][index]
-        own = {f"model.{part}": MODEL / part.replace("-", "_")
+        own = {f"model.{part}": TEXTS / part.replace("-", "_")
                for part in ("vae", "text-encoder", "tokenizer", "scheduler")}
         own |= {f"model.{part}": IMAGES / part.replace("-", "_")
                 for part in ("image-encoder", "image-processor")}
         own |= {f"prompt.{key.replace('_', '-')}": IMAGES / clip[key]
                 for key in ("image", "last_image") if key in clip}
-        return own | {"model.path": WAN / kind, "output.path": output,
+        return own | {"model.path": MODELS / kind, "output.path": output,
                       "prompt.text": clip["prompt"], "prompt.negative": clip["negative_prompt"],
                       "sample.seed": clip["seed"], "sample.steps": clip["steps"],
                       "sample.guidance": clip["guidance"], "sample.height": facts["height"],
@@ -199,7 +216,7 @@ class FromImages(Interrupted):
 
     def test_equals_diffusers(self):
         for kind, count in (("image", 2), ("ends", 1)):
-            tensors = read_safetensors(WAN / kind / "reference.safetensors")
+            tensors = read_safetensors(MODELS / kind / "reference.safetensors")
             for index in range(count):
                 name = f"{kind}_{index}"
                 clip = read_clip(self.make(self.options(self.folder / name, kind, index)))
@@ -249,7 +266,7 @@ class FromImages(Interrupted):
             (66, "preprocessor_config.json", without("image", "") | {
                 "model.image-processor": IMAGES / "image_encoder"}),
             (65, "CLIPVisionModel", without("image", "") | {
-                "model.image-encoder": MODEL / "text_encoder"}),
+                "model.image-encoder": TEXTS / "text_encoder"}),
             (66, "last.jpg", without("ends", "") | {"prompt.last-image": IMAGES / "last.jpg"}))
         for status, said, job in table:
             outcome = run(job)

@@ -342,14 +342,26 @@ TEST(Cost, WanByRanksAndBranches) {
 
 // The autoencoder's memory does not grow with the length of a clip, apart from the video itself.
 TEST(Memory, WanDecodesLongClipsFrameByFrame) {
-  const Family& family = test::family_of<Wan>(test::wan_folder({}, {}, t5_xxl()));
-  const auto working = [&](std::int64_t latents) {
-    const std::int64_t frames = WanVaeConfig::decoded_frames(latents);
-    const Clip clip = test::dry_clip({latents, 60, 104}, 16, frames, 2, 2, WanConfig::text_tokens);
-    const Plan plan = make_plan(test::dry_workload(family, clip, 1, bf16), PlanMachine{}, {});
-    return plan.sizes.front().ranks[0].decode.working - frames * 480 * 832 * 3;
-  };
-  EXPECT_NEAR(double(working(41)), double(working(11)), 0.02 * double(working(11)));
+  WanVaeConfig ti2v;
+  ti2v.base_channels = 160;
+  ti2v.decoder_base_channels = 256;
+  ti2v.latent_channels = 48;
+  ti2v.shortcuts = true;
+  ti2v.patch = 2;
+  ti2v.latents_mean.assign(48, 0);
+  ti2v.latents_std.assign(48, 1);
+  for (const WanVaeConfig& vae : {WanVaeConfig{}, ti2v}) {
+    const Family& family = test::family_of<Wan>(test::wan_folder({}, vae, t5_xxl()));
+    const auto working = [&](std::int64_t latents) {
+      const std::int64_t frames = WanVaeConfig::decoded_frames(latents),
+                         side = vae.pixels_per_latent();
+      const Clip clip = test::dry_clip({latents, 60, 104}, vae.latent_channels, frames, 2, 2,
+                                       WanConfig::text_tokens);
+      const Plan plan = make_plan(test::dry_workload(family, clip, 1, bf16), PlanMachine{}, {});
+      return plan.sizes.front().ranks[0].decode.working - frames * 60 * 104 * side * side * 3;
+    };
+    EXPECT_NEAR(double(working(41)), double(working(11)), 0.02 * double(working(11)));
+  }
 }
 
 }  // namespace

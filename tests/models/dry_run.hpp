@@ -64,8 +64,9 @@ inline auto denoise(const CogVideoXConfig& c, std::int64_t text_tokens) {
   };
 }
 
-inline auto denoise(const WanConfig& c) {
-  return [c](const WanTransformer& transformer, const comm::Group& group, Device device) {
+/// frame_0: whether its tokens have a timestep of their own.
+inline auto denoise(const WanConfig& c, bool frame_0 = false) {
+  return [c, frame_0](const WanTransformer& transformer, const comm::Group& group, Device device) {
     const std::int64_t rows =
         c.vision_channels > 0 ? std::max<std::int64_t>(c.vision_positions, 5) : 0;
     const WanPlacement placement(transformer, group, Layout::cut({5, 3, 4}, 0, 1), 2, 1, rows);
@@ -83,7 +84,8 @@ inline auto denoise(const WanConfig& c) {
         placement, {&noise, 1},
         transformer.encode_context(zeros({9, 2, c.text_channels}),
                                    rows > 0 ? zeros({rows, 2, c.vision_channels}) : Tensor()),
-        transformer.embed(500), images);
+        transformer.embed(500), images, Blocks::compute, {},
+        frame_0 ? transformer.embed(0) : Tensor());
   };
 }
 
@@ -111,10 +113,10 @@ inline auto decode(const Shape& latents, const DecodeLayout& layout) {
   };
 }
 
-/// latents: [frame, row, column] of the encoder, 8 x 8 pixels each.
-inline auto encode(std::int64_t frames, const Shape& latents) {
+/// latents: [frame, row, column] of the encoder, side × side pixels each.
+inline auto encode(std::int64_t frames, const Shape& latents, std::int64_t side = 8) {
   return [=](const Encoder& encoder, const comm::Group& group, Device device) {
-    const Shape shape{frames, 8 * latents.at(1), 8 * latents.at(2), 3};
+    const Shape shape{frames, side * latents.at(1), side * latents.at(2), 3};
     encoder.sample(
         {Tensor::zeros(shape, DType::uint8, device.host()), Layout::cut(shape, 0, 1), group},
         Layout::cut(latents, 0, 1), 1,

@@ -203,12 +203,12 @@ TEST_P(DryRuns, WanFromImages) {
 }
 
 TEST_P(DryRuns, Wan) {
-  for (const char* kind : {"float32", "bfloat16"}) {
+  for (const char* kind : {"float32", "bfloat16", "ti2v"}) {
     const test::WanReference r(kind);
     expect_as_foreseen(
         r.weights("transformer"),
         [&](const Checkpoint& weights) { return WanTransformer(weights, r.transformer, dtype()); },
-        test::denoise(r.transformer), std::string(kind) + " step");
+        test::denoise(r.transformer, r.frame_0), std::string(kind) + " step");
     const Shape latents{4, r.vae.latent_channels, 9, 8};
     expect_as_foreseen(
         r.weights("vae"),
@@ -218,7 +218,8 @@ TEST_P(DryRuns, Wan) {
     expect_as_foreseen(
         r.weights("vae"),
         [&](const Checkpoint& weights) { return WanEncoder(weights, r.vae, dtype()); },
-        test::encode(13, {WanVaeConfig::latent_frames(13), 4, 6}), std::string(kind) + " encode");
+        test::encode(13, {WanVaeConfig::latent_frames(13), 4, 6}, r.vae.pixels_per_latent()),
+        std::string(kind) + " encode");
   }
 }
 

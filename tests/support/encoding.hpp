@@ -22,6 +22,7 @@ struct OpenedEncoder {
   std::unique_ptr<const GaussianEncoder> encoder;
   std::int64_t channels = 0;  ///< of latents
   double scale = 1;           ///< latents are multiplied by it
+  std::int64_t side = 8;      ///< pixels of a latent along rows and columns
 };
 
 inline OpenedEncoder open_encoder(const EncoderKind& kind, DType dtype, Device device = {}) {
@@ -34,7 +35,11 @@ inline OpenedEncoder open_encoder(const EncoderKind& kind, DType dtype, Device d
   }
   if (kind.family == std::string("wan")) {
     const auto vae = WanVaeConfig::read(config);
-    return {{}, std::make_unique<WanEncoder>(weights, vae, dtype), vae.latent_channels, 1};
+    return {{},
+            std::make_unique<WanEncoder>(weights, vae, dtype),
+            vae.latent_channels,
+            1,
+            vae.pixels_per_latent()};
   }
   const auto vae = CogVideoXVaeConfig::read(config);
   return {{},
@@ -71,7 +76,9 @@ inline Encoded encoded(const GaussianEncoder& encoder, const Tensor& pixels, con
   };
   const std::int64_t channels = noise.shape(1);
   const Layout frames = encoder.frames_of(latents, pixels.shape(0));
-  const Sharded mine = spread(pixels, frames.scaled(1, 8).scaled(2, 8).with_axis(3, 3), group);
+  const std::int64_t side = pixels.shape(1) / frames.global()[1];
+  const Sharded mine =
+      spread(pixels, frames.scaled(1, side).scaled(2, side).with_axis(3, 3), group);
   const Layout moments = latents.with_axis(1, 2 * channels);
   const Layout samples = latents.with_axis(1, channels);
   Tensor local = Tensor::empty(own_box(moments, group).extent, DType::float32);

@@ -3,6 +3,7 @@
 #include "ops/attention.hpp"
 #include "ops/attention_backward.hpp"
 #include "ops/convolution.hpp"
+#include "ops/folding.hpp"
 #include "ops/linear.hpp"
 #include "ops/norm.hpp"
 #include "ops/norm_gradients.hpp"

@@ -196,7 +196,8 @@ inline std::vector<OpCut> op_table(bool real_sizes) {
       {"numbers", "rows", 129,
        elementwise([](Part&, Tensor x, const Tensor&) { return ops::numbers(x); })},
       {"converted", "rows", 129, elementwise([](Part& part, Tensor x, const Tensor&) {
-         return ops::converted(x, part.dtype() == DType::float32 ? DType::bfloat16 : DType::float32);
+         return ops::converted(x,
+                               part.dtype() == DType::float32 ? DType::bfloat16 : DType::float32);
        })},
       {"first_part", "tokens", 129, for_lengths([](Part& part, std::int64_t n) -> Results {
          return {{ops::first_part(part.cut({part.all, 2, 3, 1, n}))}};
@@ -210,6 +211,18 @@ inline std::vector<OpCut> op_table(bool real_sizes) {
       {"channels_to_frames", "frames", 5,
        [](Part& part) -> Results {
          return {{ops::channels_to_frames(part.cut({part.all, 5, 7, 12}))}};
+       }},
+      {"add_folded", "frames", 5,
+       [](Part& part) -> Results {
+         Tensor small = part.cut({part.all, 3, 4, 6});
+         ops::add_folded(small, part.cut({2 * part.all, 6, 8, 3}), {.frames = 2, .side = 2});
+         return {{small}};
+       }},
+      {"add_unfolded", "frames", 5,
+       [](Part& part) -> Results {
+         Tensor large = part.cut({2 * part.all, 6, 8, 3});
+         ops::add_unfolded(large, part.cut({part.all, 3, 4, 6}), {.frames = 2, .side = 2});
+         return {{large}};
        }},
       {"to_pixels", "rows", 70,
        [](Part& part) -> Results {

@@ -97,8 +97,8 @@ StepsReference of_wan(const std::string& name) {
   const test::WanReference model(reference.run.kind());
   reference.model = model.folder;
   const Shape latents = reference.get("latent_mean").shape();  // [sample, frame, channel, row, …]
-  reference.size = {latents[3] * WanVaeConfig::pixels_per_latent,
-                    latents[4] * WanVaeConfig::pixels_per_latent,
+  reference.size = {latents[3] * WanVaeConfig().pixels_per_latent(),
+                    latents[4] * WanVaeConfig().pixels_per_latent(),
                     WanVaeConfig::decoded_frames(latents[1])};
   for (std::int64_t i = 0; i <= latents[0]; ++i) {  // the last one is the empty caption
     reference.prompts.push_back(fmt::format("prompt {}", i));

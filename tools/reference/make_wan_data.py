@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Makes tests/data/wan: tiny transformers and autoencoders of Wan 2.1 and the results of diffusers' classes.
+"""Makes tests/data/wan: tiny transformers and autoencoders of Wan 2.1 and TI2V-5B and the results of diffusers' classes.
 
-Each kind (float32, bfloat16) becomes a folder with transformer/ and vae/ as save_pretrained writes them, with random
+Each kind (float32, bfloat16, ti2v) becomes a folder with transformer/ and vae/ as save_pretrained writes them, with random
 weights. reference.safetensors in the same folder has the results of WanTransformer3DModel and AutoencoderKLWan in
 float32 on the CPU, with the stored weights converted to float32; bf16_errors.json has the errors of PyTorch's bfloat16
 against them. tests/data/wan/README.md describes the tensors.
@@ -38,6 +38,15 @@ KINDS = {
         transformer=dict(num_attention_heads=4, attention_head_dim=16, in_channels=4, out_channels=4, text_dim=16,
                          freq_dim=64, ffn_dim=96, num_layers=3, patch_size=(1, 3, 2)),
         vae=dict(base_dim=8, z_dim=4, num_res_blocks=1), decoded=(3,), encoded=(5,)),
+    # As Wan 2.2's TI2V-5B: the tokens of frame 0 have timestep 0; the autoencoder has patches and shortcuts, of which
+    # one between blocks of equal size averages channels.
+    "ti2v": dict(
+        seed=7, dtype=torch.bfloat16, shards=None, latents=(3, 4, 6), timesteps=[999, 437], text=[7, 3], frame_0=0,
+        transformer=dict(num_attention_heads=3, attention_head_dim=20, in_channels=6, out_channels=6, text_dim=24,
+                         freq_dim=32, ffn_dim=70, num_layers=2),
+        vae=dict(base_dim=4, decoder_base_dim=6, z_dim=6, num_res_blocks=1, dim_mult=[1, 2, 4, 2], is_residual=True,
+                 in_channels=12, out_channels=12, patch_size=2, scale_factor_spatial=16),
+        cells=(2, 3), decoded=(1, 3), encoded=(1, 9)),
 }
 
 
@@ -84,14 +93,25 @@ def frames_first(x):
     return x.transpose(0, 1).contiguous()
 
 
-def transformer_results(model, inputs, dtype):
+def timesteps_of(timestep, latents, patch, frame_0):
+    """[branch], or [branch, token] if the tokens of frame 0 have timestep `frame_0`; latents: [frame, channel, …]."""
+    if frame_0 is None:
+        return timestep.expand(BRANCHES)
+    frames, _, rows, columns = latents.shape
+    tokens = timestep.repeat(frames, rows // patch[1] * (columns // patch[2]))
+    tokens[0] = frame_0
+    return tokens.flatten().expand(BRANCHES, -1)
+
+
+def transformer_results(model, inputs, dtype, frame_0):
     """[call, branch, frame, channel, row, column]"""
     results = []
     for latents, timestep in zip(inputs["transformer.latents"], inputs["transformer.timesteps"].long()):
         x = latents.transpose(0, 1)[None].expand(BRANCHES, -1, -1, -1, -1).to(dtype)
         text = torch.zeros(BRANCHES, TEXT_ROWS, inputs["transformer.text"].shape[2])
         text[:, :len(inputs["transformer.text"])] = inputs["transformer.text"].transpose(0, 1)
-        out = model(x, timestep.expand(BRANCHES), text.to(dtype), return_dict=False)[0]
+        timesteps = timesteps_of(timestep, latents, model.config.patch_size, frame_0)
+        out = model(x, timesteps, text.to(dtype), return_dict=False)[0]
         results.append(torch.stack([frames_first(branch.float()) for branch in out]))
     return torch.stack(results)
 
@@ -131,6 +151,8 @@ def make(name, kind, out):
     generator = made(kind, folder)
     draw = lambda *shape: torch.randn(*shape, generator=generator)
     frames, rows, columns = kind["latents"]
+    cells = kind.get("cells", (3, 5))
+    side = kind["vae"].get("scale_factor_spatial", 8)
     z, channels = kind["vae"]["z_dim"], kind["transformer"]["text_dim"]
     text = draw(max(kind["text"]), BRANCHES, channels)
     for branch, count in enumerate(kind["text"]):
@@ -142,14 +164,14 @@ def make(name, kind, out):
         "cache.timesteps": torch.tensor([999, 963, 922, 874, 817, 749, 428.5, 24.25]),
     }
     for count in kind["decoded"]:
-        tensors[f"decoder.latents_{count}"] = draw(count, z, 3, 5)
+        tensors[f"decoder.latents_{count}"] = draw(count, z, *cells)
     for count in kind["encoded"]:
-        pixels = torch.randint(0, 256, (count, 24, 40, 3), generator=generator)
+        pixels = torch.randint(0, 256, (count, side * cells[0], side * cells[1], 3), generator=generator)
         tensors[f"encoder.pixels_{count}"] = pixels.to(torch.float16)  # which holds them exactly
     found = {}
     for dtype in (torch.float32, torch.bfloat16):
         transformer, vae = reopened(folder, dtype)
-        results = {"transformer.output": transformer_results(transformer, tensors, dtype)}
+        results = {"transformer.output": transformer_results(transformer, tensors, dtype, kind.get("frame_0"))}
         for count in kind["decoded"]:
             results[f"decoder.frames_{count}"] = decoded(vae, tensors[f"decoder.latents_{count}"], dtype)
         for count in kind["encoded"]:

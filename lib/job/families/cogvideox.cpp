@@ -28,7 +28,7 @@ void CogVideoX::set_encoding(Clip& clip, const Job& job) const {
   ClipInput& input = *clip.input;
   input.latent_frames = folder_.transformer.latent_frames(input.frames);
   input.scale = image_scale().value_or(folder_.vae.scaling_factor);
-  input.noise = {.channels_first = true, .initial = job.dtype};
+  input.noise = NoiseRule{.channels_first = true, .initial = job.dtype};
 }
 
 bool CogVideoX::takes(InputKind kind) const {

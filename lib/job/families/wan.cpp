@@ -8,12 +8,16 @@
 
 namespace reelmesh {
 
-// As the authors' code for 480p.
+// As the authors' code: for 480p, and of TI2V-5B.
 ClipDefaults Wan::defaults() const {
+  if (folder_.expand_timesteps) {
+    return {.size = {704, 1280, 121}, .fps = 24, .steps = 50, .guidance = 5};
+  }
   return {.size = {480, 832, 81}, .fps = 16, .steps = 50, .guidance = 5};
 }
 
 bool Wan::takes(InputKind kind) const {
+  if (folder_.expand_timesteps) return kind != InputKind::video;
   return kind == (folder_.transformer.takes_image() ? InputKind::image : InputKind::none);
 }
 
@@ -64,20 +68,21 @@ SamplingRecipe Wan::sampling(Clip& clip, const Job& job) const {
                                    }),
           .guidance = {constant_guidance(clip.guidance()), folder_.transformer.out_channels},
           .noise = {.channels_first = true},
-          .first_noise = {}};
+          .first_noise = {},
+          .holds_image = clip.input && folder_.expand_timesteps};
 }
 
 void Wan::complete(Clip& clip, const Job& job, const ClipRequest& request,
                    const Tokenizer& tokenizer) const {
   const WanConfig& c = folder_.transformer;
-  constexpr std::int64_t pixels = WanVaeConfig::pixels_per_latent;
+  const std::int64_t pixels = folder_.vae.pixels_per_latent();
   const auto& [height, width, frames] = clip.format.size;
   check_size(clip, request, pixels * c.patch.rows, pixels * c.patch.columns, pixels);
   const std::int64_t made = made_frames(frames);
   clip.latents = {WanVaeConfig::latent_frames(made), height / pixels, width / pixels};
   clip.latent_channels = c.out_channels;
   clip.video = {made, height, width};
-  if (clip.input) set_encoding(clip, made);
+  if (clip.input && c.takes_image()) set_encoding(clip, made);
   clip.sampling = sampling(clip, job);
   const auto cleaned = [&](const std::string& text, const char* what) {
     const bool cleans = request.clean.value_or(job.clean_prompts) && request.token_ids.empty();

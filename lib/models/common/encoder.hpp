@@ -11,7 +11,8 @@ namespace reelmesh {
 class Encoder {
  public:
   /// Fills the span with this rank's box of standard normal noise, rounded to the encoder's type:
-  /// float32 [frame, channel, row, column] of the latents, on the host.
+  /// float32 [frame, channel, row, column] of the latents, on the host. Empty: zeros, so that a
+  /// sample is the mean.
   using DrawNoise = std::function<void(std::span<float> box)>;
 
   virtual ~Encoder() = default;

@@ -94,7 +94,10 @@ Encoder::Posterior GaussianEncoder::posterior(const Sharded& pixels, const Layou
 Tensor GaussianEncoder::sample(const Sharded& pixels, const Layout& latents, double scale,
                                const DrawNoise& noise) const {
   Tensor result = latents_box(pixels, latents);
-  if (!result.empty() && !device_.only_shapes) noise(result.span<float>());
+  if (!result.empty() && !device_.only_shapes) {
+    std::ranges::fill(result.span<float>(), 0.0F);
+    if (noise) noise(result.span<float>());
+  }
   const auto factor = static_cast<float>(scale);
   const Normalization& norm = normalization_;
   encode(pixels, latents, [&](std::int64_t first, const Tensor& moments) {

@@ -13,6 +13,23 @@ void only_absent(const Config& config, const std::string& key, const char* meani
           config.file().string(), key, meaning);
 }
 
+// Error(data) unless the channels of the images before a block divide as its shortcut needs it.
+void check_shortcuts(const WanVaeConfig& c, std::size_t level, const std::string& file) {
+  const auto check = [&](std::int64_t folded, std::int64_t channels) {
+    require(folded % channels == 0, Status::data,
+            "{}: a shortcut between {} and {} channels, expected a divisor (base_dim, "
+            "decoder_base_dim, dim_mult)",
+            file, folded, channels);
+  };
+  const std::size_t last = c.multipliers.size() - 1;
+  const auto pixels = [&](std::size_t halving) { return c.halves_frames[halving] ? 8 : 4; };
+  check((level == 0 ? c.base_channels : c.channels(level - 1)) * (level < last ? pixels(level) : 1),
+        c.channels(level));
+  if (level == 0) return;
+  check(c.decoder_channels(level) * pixels(level - 1),
+        c.decoder_channels(std::min(level + 1, last)));
+}
+
 }  // namespace
 
 WanConfig WanConfig::read(const Config& config) {
@@ -73,16 +90,13 @@ WanVaeConfig WanVaeConfig::read(const Config& config) {
   c.latents_mean = config.get_doubles("latents_mean", c.latents_mean);
   c.latents_std = config.get_doubles("latents_std", c.latents_std);
   const std::string file = config.file().string();
-  only_supported(config, "is_residual", config.get_bool("is_residual", false), false);
-  only_supported(config, "in_channels", config.get_int("in_channels", 3), std::int64_t{3});
-  only_supported(config, "out_channels", config.get_int("out_channels", 3), std::int64_t{3});
+  c.decoder_base_channels = config.get_int("decoder_base_dim", c.base_channels, 1, 65536);
+  c.shortcuts = config.get_bool("is_residual", false);
+  c.patch = config.get_int("patch_size", c.patch, 1, 2);
+  only_supported(config, "in_channels", config.get_int("in_channels", 3), c.patch_channels());
+  only_supported(config, "out_channels", config.get_int("out_channels", 3), c.patch_channels());
   only_supported(config, "scale_factor_temporal", config.get_int("scale_factor_temporal", 4),
                  frames_per_latent);
-  only_supported(config, "scale_factor_spatial", config.get_int("scale_factor_spatial", 8),
-                 pixels_per_latent);
-  only_absent(config, "patch_size", "a VAE of patches");
-  only_supported(config, "decoder_base_dim", config.get_int("decoder_base_dim", c.base_channels),
-                 c.base_channels);
   require(config.get_doubles("attn_scales", {}).empty(), Status::data,
           "{}: attn_scales is not empty, expected [] (no other value is supported)", file);
   require(c.multipliers.size() == 4, Status::data, "{}: dim_mult has {} entries, expected 4", file,
@@ -92,10 +106,16 @@ WanVaeConfig WanVaeConfig::read(const Config& config) {
           "{}: temperal_downsample has {} entries of which {} are true, expected 3 "
           "and 2",
           file, c.halves_frames.size(), std::ranges::count(c.halves_frames, true));
-  for (std::size_t level = 1; level < c.multipliers.size(); ++level) {  // the decoder halves them
-    require(c.channels(level) % 2 == 0, Status::data,
-            "{}: base_dim {} times {} of dim_mult, expected an even number of channels", file,
-            c.base_channels, c.multipliers[level]);
+  only_supported(config, "scale_factor_spatial", config.get_int("scale_factor_spatial", 8),
+                 c.pixels_per_latent());
+  for (std::size_t level = 0; level < c.multipliers.size(); ++level) {
+    if (c.shortcuts) {
+      check_shortcuts(c, level, file);
+    } else {  // the decoder halves them
+      require(level == 0 || c.decoder_channels(level) % 2 == 0, Status::data,
+              "{}: {} channels times {} of dim_mult, expected an even number", file,
+              c.decoder_base_channels, c.multipliers[level]);
+    }
   }
   for (const auto& [key, values] :
        {std::pair{"latents_mean", &c.latents_mean}, std::pair{"latents_std", &c.latents_std}}) {

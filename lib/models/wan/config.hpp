@@ -1,7 +1,7 @@
 #pragma once
-// The configurations of a Wan 2.1 model. Sources: transformer/config.json and
-// vae/config.json as written by diffusers' WanTransformer3DModel and AutoencoderKLWan; defaults are
-// those of their constructors.
+// The configurations of a model of Wan 2.1 or of Wan 2.2's TI2V-5B. Sources:
+// transformer/config.json and vae/config.json as written by diffusers' WanTransformer3DModel and
+// AutoencoderKLWan; defaults are those of their constructors.
 #include "ops/pointwise.hpp"
 #include "weights/checkpoint.hpp"
 #include "weights/config.hpp"
@@ -48,15 +48,17 @@ struct WanConfig {
 };
 
 struct WanVaeConfig {
-  /// Along rows and columns, and along frames after the first.
-  static constexpr std::int64_t pixels_per_latent = 8, frames_per_latent = 4;
+  static constexpr std::int64_t frames_per_latent = 4;  ///< after the first
 
   std::int64_t base_channels = 96;
+  std::int64_t decoder_base_channels = 96;
   std::int64_t latent_channels = 16;
   std::vector<std::int64_t> multipliers{1, 2, 4, 4};  ///< of the channels, from pixels to latents
   std::int64_t residuals = 2;                         ///< of a block of the encoder
   /// Which of the halvings of rows and columns also halve frames, from pixels to latents.
   std::vector<bool> halves_frames{false, true, true};
+  bool shortcuts = false;  ///< around the blocks that change the size of images (Wan 2.2)
+  std::int64_t patch = 1;  ///< rows and columns of pixels that are channels of one (Wan 2.2: 2)
   /// By channel.
   std::vector<double> latents_mean{-0.7571, -0.7089, -0.9113, 0.1075,  -0.1745, 0.9653,
                                    -0.1517, 1.5508,  0.4134,  -0.0715, 0.5517,  -0.3632,
@@ -64,7 +66,13 @@ struct WanVaeConfig {
   std::vector<double> latents_std{2.8184, 1.4541, 2.3275, 2.6558, 1.2196, 1.7708, 2.6052, 2.0743,
                                   3.2687, 2.1526, 2.8652, 1.5579, 1.6382, 1.1253, 2.8251, 1.916};
 
+  /// Along rows and columns.
+  std::int64_t pixels_per_latent() const { return patch << halves_frames.size(); }
+  std::int64_t patch_channels() const { return 3 * patch * patch; }
   std::int64_t channels(std::size_t level) const { return base_channels * multipliers.at(level); }
+  std::int64_t decoder_channels(std::size_t level) const {
+    return decoder_base_channels * multipliers.at(level);
+  }
   /// Latent frames of a video; frames after the last 4n + 1 are left out.
   static std::int64_t latent_frames(std::int64_t frames) {
     return (frames - 1) / frames_per_latent + 1;
@@ -73,8 +81,7 @@ struct WanVaeConfig {
     return (latent_frames - 1) * frames_per_latent + 1;
   }
 
-  /// Reads vae/config.json. Throws Error(data) for unsupported configurations, such as that of Wan
-  /// 2.2's TI2V-5B.
+  /// Reads vae/config.json. Throws Error(data) for unsupported configurations.
   static WanVaeConfig read(const Config& config);
   bool operator==(const WanVaeConfig&) const = default;
 };

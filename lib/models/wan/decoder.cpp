@@ -11,7 +11,7 @@ namespace reelmesh {
 WanDecoder::WanDecoder(const Checkpoint& weights, const WanVaeConfig& config, DType dtype)
     : config_(config), dtype_(dtype), device_(weights.device()) {
   const std::size_t levels = config.multipliers.size();
-  std::int64_t channels = config.channels(levels - 1);
+  std::int64_t channels = config.decoder_channels(levels - 1);
   post_quant_ = load_pointwise(weights, "post_quant_conv", config.latent_channels,
                                config.latent_channels, 3, dtype);
   conv_in_ = CausalConvolution(weights, "decoder.conv_in", config.latent_channels, channels, dtype,
@@ -23,12 +23,12 @@ WanDecoder::WanDecoder(const Checkpoint& weights, const WanVaeConfig& config, DT
     Up& up = ups_.emplace_back();
     for (std::int64_t i = 0; i <= config.residuals; ++i) {
       up.residuals.emplace_back(weights, fmt::format("{}resnets.{}", name, i), channels,
-                                config.channels(level), dtype, causal_count_);
-      channels = config.channels(level);
+                                config.decoder_channels(level), dtype, causal_count_);
+      channels = config.decoder_channels(level);
     }
     up.enlarges = level > 0;
     if (!up.enlarges) continue;
-    const std::string layer = name + "upsamplers.0.";
+    const std::string layer = name + (config.shortcuts ? "upsampler." : "upsamplers.0.");
     up.doubles_frames = config.halves_frames[level - 1];
     if (up.doubles_frames) {
       // Of the two frames that it makes of one, the file has all channels of the first, then those
@@ -42,14 +42,15 @@ WanDecoder::WanDecoder(const Checkpoint& weights, const WanVaeConfig& config, DT
            reordered(".bias", {2 * channels}), weights.numerics(), wan_time_window},
           BeforeFirst::zeros, causal_count_++);
     }
+    const std::int64_t enlarged = config.shortcuts ? channels : channels / 2;
     up.enlarging = ops::Convolution(
-        weights.load(layer + "resample.1.weight", {channels / 2, channels, 3, 3}, dtype),
-        weights.load(layer + "resample.1.bias", {channels / 2}, dtype), weights.numerics());
-    channels /= 2;
+        weights.load(layer + "resample.1.weight", {enlarged, channels, 3, 3}, dtype),
+        weights.load(layer + "resample.1.bias", {enlarged}, dtype), weights.numerics());
+    channels = enlarged;
   }
   norm_out_ = load_wan_norm(weights, "decoder.norm_out", channels, dtype);
-  conv_out_ = CausalConvolution(weights, "decoder.conv_out", channels, 3, dtype, causal_count_++,
-                                wan_causal);
+  conv_out_ = CausalConvolution(weights, "decoder.conv_out", channels, config.patch_channels(),
+                                dtype, causal_count_++, wan_causal);
 }
 
 // Latents [frame, channel, row, column] → [frame, row, column, channel] of dtype_ as the layers
@@ -66,6 +67,25 @@ Tensor WanDecoder::unscaled(const Tensor& latents) const {
     }
   }
   return x.to(dtype_).on(device_);
+}
+
+// Enlarges `image` with the block's images.
+Tensor WanDecoder::run_up(const Up& up, ImagePart& image, Tensor x, bool first,
+                          EarlierFrames& earlier) const {
+  const Tensor in = config_.shortcuts ? x : Tensor();
+  for (const WanResidual& residual : up.residuals) x = residual(image, x, earlier);
+  if (!up.enlarges) return x;
+  // Frame 0 of the clip stays one frame, which the convolution over frames does not see.
+  if (up.doubles_frames && !first) {
+    x = ops::channels_to_frames(up.doubling(image, x, earlier));
+  }
+  x = image.convolve(up.enlarging, x, 2);
+  image = image.enlarged();
+  if (config_.shortcuts) {
+    const ops::Folding shortcut{.frames = up.doubles_frames ? 2 : 1, .side = 2};
+    ops::add_unfolded(x, in, shortcut.in_chunk(first));
+  }
+  return x;
 }
 
 void WanDecoder::decode(const Sharded& latents, const ConsumeFrames& consume,
@@ -85,24 +105,15 @@ void WanDecoder::decode(const Sharded& latents, const ConsumeFrames& consume,
     ImagePart image = *part;
     Tensor x = conv_in_(image, post_quant_(unscaled(latents.local.rows(first, count))), earlier);
     x = middle_(image, x, earlier);
-    for (const Up& up : ups_) {
-      for (const WanResidual& residual : up.residuals) x = residual(image, x, earlier);
-      if (!up.enlarges) continue;
-      // Frame 0 of the clip stays one frame, which the convolution over frames does not see.
-      if (up.doubles_frames && first > 0) {
-        x = ops::channels_to_frames(up.doubling(image, x, earlier));
-      }
-      x = image.convolve(up.enlarging, x, 2);
-      image = image.enlarged();
-    }
-    x = conv_out_(image, wan_norm_silu(x, norm_out_), earlier);
+    for (const Up& up : ups_) x = run_up(up, image, std::move(x), first == 0, earlier);
+    x = wan_unpatched(conv_out_(image, wan_norm_silu(x, norm_out_), earlier), config_.patch);
     consume(done, x);
     done += x.shape(0);
   }
 }
 
 DecodedVideo WanDecoder::pixels(const Sharded& latents, const DecodeLayout& layout) const {
-  return collect_pixels(latents, layout, WanVaeConfig::pixels_per_latent, device_,
+  return collect_pixels(latents, layout, config_.pixels_per_latent(), device_,
                         [&](const ConsumeFrames& consume) { decode(latents, consume); });
 }
 

@@ -1,5 +1,5 @@
 #pragma once
-// The decoder of Wan 2.1's causal video autoencoder (diffusers' AutoencoderKLWan). Images are cut
+// The decoder of Wan's causal video autoencoders (diffusers' AutoencoderKLWan). Images are cut
 // into rectangles over the ranks of a group: convolutions exchange halos, and attention in the
 // middle uses whole frames. Frames are decoded in chunks, the first latent frame alone; what a
 // frame decodes to does not depend on the chunks.
@@ -29,6 +29,7 @@ class WanDecoder final : public Decoder {
     bool enlarges = false, doubles_frames = false;
   };
 
+  Tensor run_up(const Up& up, ImagePart& image, Tensor x, bool first, EarlierFrames& earlier) const;
   Tensor unscaled(const Tensor& latents) const;
 
   WanVaeConfig config_;

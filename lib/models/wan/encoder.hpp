@@ -1,5 +1,5 @@
 #pragma once
-// The encoder of Wan 2.1's causal video autoencoder (diffusers' AutoencoderKLWan), cut like the
+// The encoder of Wan's causal video autoencoders (diffusers' AutoencoderKLWan), cut like the
 // decoder: frame 0, then chunks of 4 frames, which do not affect the results.
 #include "models/common/gaussian_encoder.hpp"
 #include "models/wan/layers.hpp"
@@ -21,11 +21,15 @@ class WanEncoder final : public GaussianEncoder {
     ops::Convolution reducing;  ///< of rows and columns
     CausalConvolution halving;  ///< of frames
     bool reduces = false, halves_frames = false;
+    ops::Folding shortcut;
   };
 
+  Tensor run_down(const Down& down, std::span<const ImagePart>::iterator& image, Tensor x,
+                  bool first, EarlierFrames& earlier) const;
   void encode_part(std::span<const ImagePart> images, const Tensor& pixels,
                    const Consume& consume) const override;
 
+  WanVaeConfig config_;
   std::size_t causal_count_ = 0;
   CausalConvolution conv_in_, conv_out_;
   std::vector<Down> downs_;

@@ -5,17 +5,14 @@
 namespace reelmesh {
 namespace {
 
-// Models of two transformers, and timesteps of tokens, are Wan 2.2.
-void refuse_wan_2_2(const ModelPaths& paths) {
+void refuse_two_transformers(const ModelPaths& paths) {
   const std::filesystem::path file = paths.root / "model_index.json";
-  const Config index = Config::read(file);
   const auto refuse = [&](const char* key) {
-    fail(Status::data, "{}: {} is given, expected a model of Wan 2.1 (Wan 2.2 is not supported)",
+    fail(Status::data, "{}: {} is given, expected one transformer (Wan 2.2 A14B is not supported)",
          file.string(), key);
   };
   if (read_model_index(file).parts.contains("transformer_2")) refuse("transformer_2");
-  if (index.has("boundary_ratio")) refuse("boundary_ratio");
-  if (index.get_bool("expand_timesteps", false)) refuse("expand_timesteps");
+  if (Config::read(file).has("boundary_ratio")) refuse("boundary_ratio");
 }
 
 // image_dim, not the class of the pipeline, decides whether there is an image encoder.
@@ -41,9 +38,11 @@ WanFolder::Vision open_vision(const ModelPaths& paths, const WanConfig& transfor
 }  // namespace
 
 WanFolder WanFolder::open(const ModelPaths& paths) {
-  refuse_wan_2_2(paths);
+  refuse_two_transformers(paths);
   WanFolder f;
   f.paths = paths;
+  f.expand_timesteps =
+      Config::read(paths.root / "model_index.json").get_bool("expand_timesteps", false);
   f.transformer = WanConfig::read(Config::read(paths.transformer / "config.json"));
   f.vae = WanVaeConfig::read(Config::read(paths.vae / "config.json"));
   f.text_encoder = T5Config::read(Config::read(paths.text_encoder / "config.json"));

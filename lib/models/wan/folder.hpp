@@ -1,5 +1,6 @@
 #pragma once
-// A Wan 2.1 model in the layout of the Hugging Face hub: model_index.json and a folder per part.
+// A model of Wan 2.1, or Wan 2.2's TI2V-5B, in the layout of the Hugging Face hub: model_index.json
+// and a folder per part.
 #include <array>
 #include <optional>
 
@@ -13,7 +14,8 @@ namespace reelmesh {
 
 /// The configuration files of a model, read and checked for consistency; no weights.
 struct WanFolder {
-  /// Names of diffusers' pipelines in model_index.json.
+  /// Names of diffusers' pipelines in model_index.json. TI2V-5B has either: one folder makes videos
+  /// from texts and from images.
   static constexpr std::array pipeline_classes{"WanPipeline", "WanImageToVideoPipeline"};
 
   ModelPaths paths;
@@ -34,8 +36,12 @@ struct WanFolder {
     return (transformer.ends_with_image() ? 2 : 1) * vision->encoder.rows();
   }
 
-  /// Throws Error(no_input) for missing folders and files, Error(data) if this is not a model of
-  /// Wan 2.1 or its parts do not match.
+  /// "expand_timesteps" of model_index.json: frame 0 of the latents may be that of an image, whose
+  /// tokens have timestep 0 (TI2V-5B).
+  bool expand_timesteps = false;
+
+  /// Throws Error(no_input) for missing folders and files, Error(data) if this is not such a model
+  /// or its parts do not match.
   static WanFolder open(const ModelPaths& paths);
 };
 

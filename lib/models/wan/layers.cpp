@@ -1,8 +1,11 @@
 #include "models/wan/layers.hpp"
 
+#include <utility>
+
 #include "models/common/layers.hpp"
 #include "ops/norm.hpp"
 #include "ops/pointwise.hpp"
+#include "tensor/strided_copy.hpp"
 
 namespace reelmesh {
 
@@ -18,6 +21,37 @@ Tensor wan_norm(const Tensor& x, const Tensor& gamma) {
 }
 
 Tensor wan_norm_silu(const Tensor& x, const Tensor& gamma) { return ops::silu(wan_norm(x, gamma)); }
+
+namespace {
+
+// From pixels [frame, row, column, channel] to their patches, of which there are rows × columns.
+gpu::StridedCopy patching(const Shape& pixels, std::int64_t p) {
+  const std::int64_t lines = pixels[0] * pixels[1] / p, columns = pixels[2] / p, n = pixels[3];
+  return {.axes = 5,  // line of patches, column, column of the patch, row of the patch, channel
+          .extent = {lines, columns, p, p, n},
+          .source = {p * pixels[2] * n, p * n, n, pixels[2] * n, 1},
+          .target = {columns * p * p * n, p * p * n, p, 1, p * p}};
+}
+
+}  // namespace
+
+Tensor wan_patches(const Tensor& x, std::int64_t p) {
+  if (p == 1) return x;
+  const Shape& s = x.shape();
+  Tensor out = Tensor::empty({s[0], s[1] / p, s[2] / p, s[3] * p * p}, x.dtype(), x.device());
+  copy_elements(patching(s, p), x, out);
+  return out;
+}
+
+Tensor wan_unpatched(const Tensor& x, std::int64_t p) {
+  if (p == 1) return x;
+  const Shape& s = x.shape();
+  Tensor out = Tensor::empty({s[0], s[1] * p, s[2] * p, s[3] / (p * p)}, x.dtype(), x.device());
+  gpu::StridedCopy copy = patching(out.shape(), p);
+  std::swap(copy.source, copy.target);
+  copy_elements(copy, x, out);
+  return out;
+}
 
 WanResidual::WanResidual(const Checkpoint& weights, const std::string& name, std::int64_t in,
                          std::int64_t out, DType dtype, std::size_t& index)

@@ -3,6 +3,7 @@
 // images.
 #include "models/common/causal.hpp"
 #include "models/wan/config.hpp"
+#include "ops/folding.hpp"
 #include "ops/linear.hpp"
 
 namespace reelmesh {
@@ -20,6 +21,11 @@ Tensor load_wan_norm(const Checkpoint& weights, const std::string& name, std::in
 Tensor wan_norm(const Tensor& x, const Tensor& gamma);
 /// The same followed by silu.
 Tensor wan_norm_silu(const Tensor& x, const Tensor& gamma);
+
+/// A pixel of p × p pixels of x [frame, row, column, channel], with channels in the order channel,
+/// column, row of the p × p; and the inverse. x itself if p is 1.
+Tensor wan_patches(const Tensor& x, std::int64_t p);
+Tensor wan_unpatched(const Tensor& x, std::int64_t p);
 
 /// x + conv2(silu(norm2(conv1(silu(norm1(x)))))), x through a 1×1 convolution if channels change.
 class WanResidual {

@@ -6,7 +6,6 @@
 
 #include "base/interruption.hpp"
 #include "models/common/residual.hpp"
-#include "ops/norm.hpp"
 #include "ops/rows.hpp"
 
 namespace reelmesh {
@@ -51,6 +50,12 @@ WanPlacement::WanPlacement(const WanTransformer& transformer, const comm::Group&
     prepare_attend(group, transformer.device(), shape.dtype, keys, shape.channels, {&shape, shapes},
                    transformer.numerics());
   }
+}
+
+ops::FirstTokens WanPlacement::frame_0(int chunks_later) const {
+  const Box& box = own_box(grid_, group_);
+  if (box.empty() || box.offset[0] > 0) return {};
+  return {box.numel() / box.extent[0], chunks_later};
 }
 
 WanTransformer::WanTransformer(const Checkpoint& weights, const WanConfig& c, DType dtype,
@@ -154,9 +159,9 @@ Tensor WanTransformer::out_table(const Tensor& time) const {
   return table.reshape({1, 2 * config_.channels()});
 }
 
-Tensor WanTransformer::modulated(const Tensor& x, const Tensor& table, int shift, int scale) const {
+Tensor WanTransformer::modulated(const Tensor& x, const ops::Modulation& modulation) const {
   Tensor out = Tensor::empty(x.shape(), x.dtype(), x.device());
-  ops::modulated_layer_norm(x, ones_, zeros_, eps_, {table, shift, scale, {}}, out);
+  ops::modulated_layer_norm(x, ones_, zeros_, eps_, modulation, out);
   return out;
 }
 
@@ -262,23 +267,27 @@ Tensor WanTransformer::run_block(const Block& block, const WanPlacement& placeme
                                  Tensor x) const {
   const Tape::Rows rows(placement.columns_);
   const std::int64_t all = placement.all_tokens();
-  Tensor table = block.table.reshape(times.shape()).clone();
+  const bool two_times = times.numel() > block.table.numel();
+  const ops::FirstTokens first = two_times ? placement.frame_0(wan_chunks) : ops::FirstTokens{};
+  const std::vector<Tensor> tables(two_times ? 2 : 1, block.table);
+  Tensor table = (two_times ? ops::join_rows(tables) : block.table.clone()).reshape(times.shape());
   ops::add(table, times);
-  ops::add_gated(x,
-                 self_attention(block, placement,
-                                modulated(x, table, attention_shift_chunk, attention_scale_chunk)),
-                 table, attention_gate_chunk);
+  ops::add_gated(
+      x,
+      self_attention(block, placement,
+                     modulated(x, {table, attention_shift_chunk, attention_scale_chunk, first})),
+      table, attention_gate_chunk, first);
   interruption_point();
   ops::add(
       x, context_attention(block, placement, context,
                            ops::layer_norm(x, block.text_norm.weight, block.text_norm.bias, eps_)));
 
-  Tensor hidden = block.up(modulated(x, table, hidden_shift_chunk, hidden_scale_chunk),
+  Tensor hidden = block.up(modulated(x, {table, hidden_shift_chunk, hidden_scale_chunk, first}),
                            ops::Activation::gelu_tanh, all);
   const Tape::LastOps last(table);
   const Tensor change = block.down(hidden, ops::Activation::none, all);
   hidden = {};
-  ops::add_gated(x, change, table, hidden_gate_chunk);
+  ops::add_gated(x, change, table, hidden_gate_chunk, first);
   return x;
 }
 
@@ -286,7 +295,7 @@ std::vector<Tensor> WanTransformer::operator()(const WanPlacement& placement,
                                                std::span<const Tensor> latents,
                                                const WanContext& context, const Tensor& sinusoid,
                                                std::span<const Tensor> images, Blocks blocks,
-                                               Tensor residual) const {
+                                               Tensor residual, const Tensor& sinusoid_0) const {
   const std::int64_t all = placement.all_tokens(), batch = placement.batch_;
   expect(images.size() == (config_.takes_image() ? latents.size() : 0),
          "{} images for {} clips of a model with {} channels for them", images.size(),
@@ -294,19 +303,31 @@ std::vector<Tensor> WanTransformer::operator()(const WanPlacement& placement,
   expect(context.size() == blocks_.size(), "text of {} blocks for {}", context.size(),
          blocks_.size());
   const Tape::Rows rows(placement.columns_);
-  const Tensor time = time_embedding(sinusoid);
+  std::vector<Tensor> times{time_embedding(sinusoid)};
+  if (!sinusoid_0.empty()) times.push_back(time_embedding(sinusoid_0));
+  // What `make` makes of each, one after the other.
+  const auto tables = [&](Tensor (WanTransformer::*make)(const Tensor&) const) {
+    std::vector<Tensor> made;
+    for (const Tensor& time : times) made.push_back((this->*make)(time));
+    const Tensor joined = ops::join_rows(made);
+    return joined.reshape({1, joined.numel()});
+  };
   Tensor x = Tensor::empty({placement.tokens(), batch, config_.channels()}, dtype_, device_);
   ops::repeat_for_batch(patch_(input_patches(latents, images), ops::Activation::none, all), x);
   before_blocks(blocks, x, residual);
-  const Tensor times = blocks == Blocks::reuse ? Tensor() : block_times(time);
+  const Tensor block_tables =
+      blocks == Blocks::reuse ? Tensor() : tables(&WanTransformer::block_times);
   for (std::size_t i = 0; blocks != Blocks::reuse && i < blocks_.size(); ++i) {
-    x = checkpoint(static_cast<int>(i), std::move(x),
-                   [this, &block = blocks_[i], &placement, own = context[i], times](Tensor in) {
-                     return run_block(block, placement, own, times, std::move(in));
-                   });
+    x = checkpoint(
+        static_cast<int>(i), std::move(x),
+        [this, &block = blocks_[i], &placement, own = context[i], block_tables](Tensor in) {
+          return run_block(block, placement, own, block_tables, std::move(in));
+        });
   }
   after_blocks(blocks, x, residual);
-  const Tensor features = out_(modulated(x, out_table(time), 0, 1), ops::Activation::none, all);
+  const ops::FirstTokens first = times.size() > 1 ? placement.frame_0(2) : ops::FirstTokens{};
+  const Tensor features = out_(modulated(x, {tables(&WanTransformer::out_table), 0, 1, first}),
+                               ops::Activation::none, all);
   Shape shape = latents.front().shape();
   shape[1] = config_.out_channels;
   std::vector<Tensor> predictions;
@@ -367,10 +388,14 @@ class PreparedWan final : public Denoiser::Prepared {
     std::vector<Tensor> texts;
     for (const Conditioning& clip : conditioning) {
       texts.push_back(clip.text);
-      expect(clip.image.shape().empty() != takes_image, "an image {} for a model with {} channels",
-             clip.image.shape(), transformer.config().image_channels());
+      expect(!takes_image || !clip.image.shape().empty(), "no image for a model with {} channels",
+             transformer.config().image_channels());
       if (!takes_image) continue;
       images_.push_back(transformer.patches(with_mask(clip, task.latents, box).on(device)));
+    }
+    // Otherwise an image is frame 0 of the latents, without noise.
+    if (!takes_image && !conditioning.front().image.shape().empty()) {
+      sinusoid_0_ = transformer.embed(0);
     }
     Tensor vision;
     if (transformer.config().vision_channels > 0) {
@@ -386,7 +411,8 @@ class PreparedWan final : public Denoiser::Prepared {
 
   std::vector<Tensor> predict_together(std::span<const Tensor> latents, const Tensor& time,
                                        const StepKind& kind) override {
-    return transformer_(placement_, latents, context_, time, images_, kind.blocks, residual_);
+    return transformer_(placement_, latents, context_, time, images_, kind.blocks, residual_,
+                        sinusoid_0_);
   }
 
   Tensor residual(std::int64_t clip) const override {
@@ -403,6 +429,7 @@ class PreparedWan final : public Denoiser::Prepared {
   WanContext context_;
   Tensor residual_;             ///< [token, item of the batch, channel], or empty
   std::vector<Tensor> images_;  ///< patches of mask and condition of each clip, or none
+  Tensor sinusoid_0_;           ///< of frame 0 where it is an image; otherwise empty
 };
 
 }  // namespace

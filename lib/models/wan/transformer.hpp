@@ -1,7 +1,7 @@
 #pragma once
-// Wan 2.1's diffusion transformer (Wan Team 2025; diffusers' WanTransformer3DModel). Video tokens
-// attend to one another, to the text, and in models with an image encoder to its rows; of both each
-// rank has all rows.
+// The diffusion transformer of Wan 2.1 and of Wan 2.2's TI2V-5B (Wan Team 2025; diffusers'
+// WanTransformer3DModel). Video tokens attend to one another, to the text, and in models with an
+// image encoder to its rows; of both each rank has all rows.
 #include <span>
 
 #include "layout/attend.hpp"
@@ -9,6 +9,7 @@
 #include "layout/whole_rows.hpp"
 #include "models/common/trained_model.hpp"
 #include "models/wan/positions.hpp"
+#include "ops/norm.hpp"
 
 namespace reelmesh {
 
@@ -31,6 +32,8 @@ class WanPlacement {
   std::int64_t tokens() const { return own_box(grid_, group_).numel(); }
   /// Of one clip on all ranks. Algorithms of matrix products are chosen for these.
   std::int64_t all_tokens() const { return numel(grid_.global()); }
+  /// This rank's tokens of frame 0, its first ones; later chunks of a table: those that they use.
+  ops::FirstTokens frame_0(int chunks_later) const;
   /// The video tokens.
   const TokenColumns& columns() const { return columns_; }
 
@@ -89,11 +92,13 @@ class WanTransformer final : public TrainableDenoiser {
   /// embed(). All on device(). → one prediction per batch item, float32, shaped as the latents: the
   /// velocity, noise − clip. A clip's bits do not depend on the other clips of the batch. residual:
   /// unless the blocks are only computed, [token, batch, channel] of dtype(), written or read.
-  /// Collective over the placement's group.
+  /// sinusoid_0: of the timestep of the tokens of frame 0, if they have their own. Collective over
+  /// the placement's group.
   std::vector<Tensor> operator()(const WanPlacement& placement, std::span<const Tensor> latents,
                                  const WanContext& context, const Tensor& sinusoid,
                                  std::span<const Tensor> images = {},
-                                 Blocks blocks = Blocks::compute, Tensor residual = {}) const;
+                                 Blocks blocks = Blocks::compute, Tensor residual = {},
+                                 const Tensor& sinusoid_0 = {}) const;
 
  private:
   struct Attention {
@@ -111,7 +116,7 @@ class WanTransformer final : public TrainableDenoiser {
   Tensor time_embedding(const Tensor& sinusoid) const;
   Tensor block_times(const Tensor& time) const;
   Tensor out_table(const Tensor& time) const;
-  Tensor modulated(const Tensor& x, const Tensor& table, int shift, int scale) const;
+  Tensor modulated(const Tensor& x, const ops::Modulation& modulation) const;
   Tensor normed_heads(const LinearLayer& product, const Tensor& x, const Tensor& norm,
                       const WanRotaryTables& rotary, std::int64_t all_rows) const;
   Tensor self_attention(const Block& block, const WanPlacement& placement, const Tensor& x) const;
@@ -119,7 +124,8 @@ class WanTransformer final : public TrainableDenoiser {
                            const WanBlockContext& context, const Tensor& x) const;
   Tensor embed_vision(const Tensor& vision) const;
   Tensor input_patches(std::span<const Tensor> latents, std::span<const Tensor> images) const;
-  /// x: tokens, overwritten. times: of block_times(). → the tokens after the block.
+  /// x: tokens, overwritten. times: of block_times(), then those of frame 0
+  /// if it has its own timestep. → the tokens after the block.
   Tensor run_block(const Block& block, const WanPlacement& placement,
                    const WanBlockContext& context, const Tensor& times, Tensor x) const;
 

@@ -50,7 +50,8 @@ TEST_P(Decoder, HasTheBitsOfOneRankOnEveryCut) {
 }
 
 TEST_P(Decoder, OfWanHasTheBitsOfOneRankOnEveryCut) {
-  const test::WanReference reference("bfloat16");
+  // That of TI2V-5B in the other type.
+  const test::WanReference reference(GetParam() == DType::bfloat16 ? "ti2v" : "bfloat16");
   const WanDecoder decoder(reference.weights("vae"), reference.vae, GetParam());
   const auto on = [&](const Tensor& latents, const Layout& pixels, const comm::Group& group) {
     const std::int64_t count = latents.shape(0);

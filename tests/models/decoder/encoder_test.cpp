@@ -18,6 +18,7 @@ INSTANTIATE_TEST_SUITE_P(
     Of, Encoder,
     ::testing::Combine(::testing::Values(test::EncoderKind{"cogvideox", "rotary"},
                                          test::EncoderKind{"wan", "bfloat16"},
+                                         test::EncoderKind{"wan", "ti2v"},
                                          test::EncoderKind{"opensora", "v1_0"},
                                          test::EncoderKind{"opensora", "v1_2"}),
                        ::testing::Values(DType::float32, DType::bfloat16)),
@@ -33,7 +34,7 @@ TEST_P(Encoder, HasTheBitsOfOneRankOnEveryCut) {
   const test::OpenedEncoder opened = open_encoder(kind, dtype);
   test::for_random_cuts(12, 22, [&](const test::RandomCut& clip) {
     const auto& [group, frames, rows, columns, cut, seed] = clip;
-    const Tensor pixels = test::encoder_pixels(frames, 8 * rows, 8 * columns);
+    const Tensor pixels = test::encoder_pixels(frames, opened.side * rows, opened.side * columns);
     const Shape shape{opened.encoder->latent_frames(frames), opened.channels, rows, columns};
     const Tensor noise = random_tensor(shape, seed).to(std::get<1>(GetParam())).to(DType::float32);
     const auto on = [&](const Layout& cells) {

@@ -21,12 +21,12 @@ using reelmesh::test::WanReference;
 
 // Frames [frame, row, column, 3] of latents [frame, channel, row, column], as they leave the
 // decoder. cells: layout of the latents' [row, column].
-Tensor decoded_frames_of(const WanDecoder& decoder, const Tensor& latents, const Layout& cells,
-                         std::int64_t chunk = 1) {
+Tensor decoded_frames_of(const WanDecoder& decoder, std::int64_t pixels_per_latent,
+                         const Tensor& latents, const Layout& cells, std::int64_t chunk = 1) {
   const Shape& shape = latents.shape();
   const Sharded part = spread(latents, cells.with_axis(0, shape[0]).with_axis(1, shape[1]));
-  const Layout video = cells.scaled(0, 8)
-                           .scaled(1, 8)
+  const Layout video = cells.scaled(0, pixels_per_latent)
+                           .scaled(1, pixels_per_latent)
                            .with_axis(0, WanVaeConfig::decoded_frames(shape[0]))
                            .with_axis(3, 3);
   Tensor local = Tensor::empty(own_box(video, test::world()).extent, DType::float32);
@@ -51,15 +51,24 @@ Layout rows_cut(const Tensor& latents) {
 
 class Autoencoder : public ::testing::TestWithParam<const char*> {
  protected:
+  // Those with reference results.
   std::vector<int> decoded_frames() const {
-    return GetParam() == std::string("float32") ? std::vector{1, 2, 5} : std::vector{3};
+    return GetParam() == std::string("float32") ? std::vector{1, 2, 5}
+           : GetParam() == std::string("ti2v")  ? std::vector{1, 3}
+                                                : std::vector{3};
   }
   std::vector<int> encoded_frames() const {
-    return GetParam() == std::string("float32") ? std::vector{1, 8, 17} : std::vector{5};
+    return GetParam() == std::string("float32") ? std::vector{1, 8, 17}
+           : GetParam() == std::string("ti2v")  ? std::vector{1, 9}
+                                                : std::vector{5};
+  }
+  Tensor decoded(const WanDecoder& decoder, const Tensor& latents, const Layout& cells,
+                 std::int64_t chunk = 1) const {
+    return decoded_frames_of(decoder, reference_.vae.pixels_per_latent(), latents, cells, chunk);
   }
   WanReference reference_{GetParam()};
 };
-INSTANTIATE_TEST_SUITE_P(Kinds, Autoencoder, ::testing::Values("float32", "bfloat16"),
+INSTANTIATE_TEST_SUITE_P(Kinds, Autoencoder, ::testing::Values("float32", "bfloat16", "ti2v"),
                          [](const auto& kind) { return std::string(kind.param); });
 
 TEST_P(Autoencoder, DecodesAsTheReference) {
@@ -67,7 +76,7 @@ TEST_P(Autoencoder, DecodesAsTheReference) {
   for (const int frames : decoded_frames()) {
     const Tensor latents = reference_.get(fmt::format("decoder.latents_{}", frames));
     const Tensor expected = reference_.get(fmt::format("decoder.frames_{}", frames));
-    const Tensor found = decoded_frames_of(decoder, latents, rows_cut(latents));
+    const Tensor found = decoded(decoder, latents, rows_cut(latents));
     EXPECT_LT(relative_error(clamped(found), expected), 1e-5) << frames;
     // The bytes of the video are the same, within a level.
     const Layout cells = rows_cut(latents);
@@ -94,12 +103,11 @@ TEST_P(Autoencoder, DecodesToTheSameBitsInEveryChunkAndCut) {
   for (const DType dtype : {DType::float32, DType::bfloat16}) {
     const WanDecoder decoder(reference_.weights("vae"), reference_.vae, dtype);
     const Tensor latents = random_tensor({5, reference_.vae.latent_channels, 5, 3}, 4);
-    const Tensor one = decoded_frames_of(decoder, latents, Layout::on_one_rank({5, 3}, ranks, 0));
+    const Tensor one = decoded(decoder, latents, Layout::on_one_rank({5, 3}, ranks, 0));
     for (const std::int64_t chunk : {2, 3, 4}) {
-      EXPECT_TRUE(same_bits(decoded_frames_of(decoder, latents, rows_cut(latents), chunk), one))
-          << chunk;
+      EXPECT_TRUE(same_bits(decoded(decoder, latents, rows_cut(latents), chunk), one)) << chunk;
     }
-    EXPECT_TRUE(same_bits(decoded_frames_of(decoder, latents, Layout::cut({5, 3}, 1, ranks)), one));
+    EXPECT_TRUE(same_bits(decoded(decoder, latents, Layout::cut({5, 3}, 1, ranks)), one));
   }
 }
 
@@ -107,10 +115,9 @@ TEST_P(Autoencoder, DecodesToTheSameBitsInEveryChunkAndCut) {
 TEST_P(Autoencoder, DecodesTheBeginningOfAClipAlone) {
   const WanDecoder decoder(reference_.weights("vae"), reference_.vae, DType::float32);
   const Tensor latents = random_tensor({4, reference_.vae.latent_channels, 2, 3}, 5);
-  const Tensor all = decoded_frames_of(decoder, latents, rows_cut(latents));
+  const Tensor all = decoded(decoder, latents, rows_cut(latents));
   for (const std::int64_t frames : {1, 3}) {
-    const Tensor some =
-        decoded_frames_of(decoder, latents.rows(0, frames).clone(), rows_cut(latents));
+    const Tensor some = decoded(decoder, latents.rows(0, frames).clone(), rows_cut(latents));
     EXPECT_TRUE(same_bits(some, all.rows(0, some.shape(0)).clone())) << frames;
   }
 }
@@ -120,7 +127,7 @@ TEST_P(Autoencoder, InBfloat16IsAsAccurateAsPyTorch) {
   for (const int frames : decoded_frames()) {
     const std::string name = fmt::format("decoder.frames_{}", frames);
     const Tensor latents = reference_.get(fmt::format("decoder.latents_{}", frames));
-    const Tensor found = decoded_frames_of(decoder, latents, rows_cut(latents));
+    const Tensor found = decoded(decoder, latents, rows_cut(latents));
     EXPECT_LT(rms_error(clamped(found), reference_.get(name)),
               1.5 * reference_.bfloat16_error(name))
         << frames;
@@ -173,13 +180,21 @@ TEST(WanVaeConfig, RefusesWhatIsNotSupported) {
         Status::data, [&] { WanVaeConfig::read(Config::parse(config.dump(), "config.json")); },
         said);
   };
-  refuses("is_residual", true, "is_residual is true, expected false");
-  refuses("patch_size", 2, "patch_size is given, expected null");
+  refuses("patch_size", 2, "in_channels is 3, expected 12");
+  refuses("patch_size", 4, "patch_size");
+  refuses("scale_factor_spatial", 16, "scale_factor_spatial is 16, expected 8");
   refuses("z_dim", 2, "latents_mean has 1 entries, expected 2 as z_dim says");
   refuses("latents_std", {0}, "latents_std has 0, expected numbers above 0");
   refuses("latents_mean", {"a"}, "expected an array of finite numbers");
   refuses("dim_mult", {1, 2}, "dim_mult has 2 entries, expected 4");
   refuses("temperal_downsample", {true, true, true}, "3 are true, expected 3 and 2");
+  test::expect_error(
+      Status::data,
+      [&] {
+        WanVaeConfig::read(
+            Config::parse(R"({"is_residual": true, "dim_mult": [1, 2, 3, 4]})", "config.json"));
+      },
+      "a shortcut between 1536 and 288 channels");
 }
 
 }  // namespace

@@ -22,7 +22,7 @@ using reelmesh::test::WanReference;
 
 class Transformer : public ::testing::TestWithParam<const char*> {};
 INSTANTIATE_TEST_SUITE_P(Kinds, Transformer,
-                         ::testing::Values("float32", "bfloat16", "image", "ends"),
+                         ::testing::Values("float32", "bfloat16", "image", "ends", "ti2v"),
                          [](const auto& kind) { return std::string(kind.param); });
 
 WanTransformer open_transformer(const WanReference& reference, DType dtype,
@@ -94,6 +94,7 @@ std::vector<Tensor> predictions(const WanReference& reference, const WanTransfor
   const WanContext context =
       model.encode_context(reference.get("transformer.text").to(model.dtype()), rows);
   const Tensor timesteps = reference.get("transformer.timesteps");
+  const Tensor time_0 = reference.frame_0 ? model.embed(0) : Tensor();
   std::vector<Tensor> results;
   for (std::int64_t call = 0; call < timesteps.numel(); ++call) {
     const Sharded box = call_latents(reference, grid, call);
@@ -103,7 +104,8 @@ std::vector<Tensor> predictions(const WanReference& reference, const WanTransfor
         model.config().takes_image()) {
       images.push_back(model.patches(image));
     }
-    for (const Tensor& prediction : model(placement, {&box.local, 1}, context, time, images)) {
+    for (const Tensor& prediction : model(placement, {&box.local, 1}, context, time, images,
+                                          Blocks::compute, {}, time_0)) {
       results.push_back(gathered({prediction, box.layout, world}));
     }
   }
@@ -218,7 +220,9 @@ TEST_P(Transformer, PreparedBatchHasTheBitsOfItsClips) {
   for (const Tensor& one : {text, exchanged}) {
     const auto call = std::ssize(conditioning);
     conditioning.push_back({.text = one,
-                            .image = call_image(reference, layout.tokens, call, condition),
+                            .image = reference.frame_0
+                                         ? first.local
+                                         : call_image(reference, layout.tokens, call, condition),
                             .ends_with_image = c.ends_with_image() && call == 1,
                             .vision = image_rows(reference)});
   }
@@ -232,6 +236,14 @@ TEST_P(Transformer, PreparedBatchHasTheBitsOfItsClips) {
     const std::span<const Tensor> own(&latents[clip], 1);
     const auto results = alone->predict_together(own, time, {Blocks::compute_and_keep});
     EXPECT_TRUE(same_bits(alone->residual(0), both->residual(std::int64_t(clip))));
+    // An image gives frame 0 timestep 0.
+    if (clip == 0) {
+      const WanContext context = model.encode_context(text);
+      const WanPlacement placement(model, test::world(), layout.tokens, 2);
+      const auto called = model(placement, own, context, time, Blocks::compute, {},
+                                reference.frame_0 ? model.embed(0) : Tensor());
+      EXPECT_TRUE(same_bits(results[0], called[0]));
+    }
     // As after a restart.
     const auto restarted = model.prepare(task, {&conditioning[clip], 1});
     restarted->set_residual(0, both->residual(std::int64_t(clip)));

@@ -1,4 +1,5 @@
 // Pointwise kernels round in the same steps as the CPU, so results must be bitwise equal.
+#include "ops/cuda/folding.hpp"
 #include "ops/cuda/ops.hpp"
 #include "support/test_device.hpp"
 
@@ -56,6 +57,25 @@ TEST_P(Pointwise, ChannelsToFrames) {
     const Tensor x = random(shape, 1);
     const Tensor frames = back(gpu::channels_to_frames(there(x)));
     EXPECT_TRUE(same_bits(frames, ops::channels_to_frames(x))) << to_string(shape);
+  }
+}
+
+TEST_P(Pointwise, Folding) {
+  for (const ops::Folding folding : {ops::Folding{1, 2}, {2, 2}, {2, 2, 1}, {1, 1}}) {
+    const std::int64_t frames = folding.missing > 0 ? 1 : 2 * folding.frames;
+    const Shape large{frames, 2 * folding.side, 3 * folding.side, 16};
+    for (const std::int64_t channels : {8, 16}) {
+      const Shape small{(frames + folding.missing) / folding.frames, 2, 3, channels};
+      Tensor x = random(small, 1), z = there(x);
+      const Tensor y = random(large, 2);
+      gpu::add_folded(z, there(y), folding);
+      ops::add_folded(x, y, folding);
+      EXPECT_TRUE(same_bits(back(z), x)) << channels;
+      Tensor up = y.clone(), there_up = there(up);
+      gpu::add_unfolded(there_up, there(x), folding);
+      ops::add_unfolded(up, x, folding);
+      EXPECT_TRUE(same_bits(back(there_up), up)) << channels;
+    }
   }
 }
 

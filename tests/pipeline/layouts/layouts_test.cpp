@@ -103,16 +103,24 @@ class Layouts : public ::testing::Test {
         (data / "opensora" / kind).string(), prompt, steps, size);
   }
 
-  // The first two clips of the tiny model's reference.
-  std::string wan() {
+  // The first two clips of a tiny model's reference; those of ti2v begin from a text and an image.
+  std::string wan(const std::string& kind = "float32") {
+    const std::filesystem::path texts = data / "wan" / "float32";
     const auto facts =
-        parse_json(read_text(data / "wan" / "float32" / "pipeline.json", 1 << 20), "pipeline.json");
-    const std::vector<nlohmann::json> clips{facts.at("clips").at(0), facts.at("clips").at(1)};
+        parse_json(read_text(data / "wan" / kind / "pipeline.json", 1 << 20), "pipeline.json");
+    std::vector<nlohmann::json> clips{facts.at("clips").at(0), facts.at("clips").at(1)};
+    std::vector<const char*> fields = text_fields;
+    fields.push_back("image");
+    for (nlohmann::json& clip : clips) {
+      if (!clip.contains("image")) continue;
+      clip["image"] = (data / "cogvideox/media" / clip.at("image").get<std::string>()).string();
+    }
     return fmt::format(
-        "--model.path {} --prompt.file {} --sample.height {} --sample.width {} --sample.frames {} "
-        "--sample.steps 4 --output.embeddings yes",
-        (data / "wan" / "float32").string(),
-        write("wan.jsonl", prompt_lines(clips, text_fields)).string(),
+        "--model.path {} --model.text-encoder {} --model.tokenizer {} --prompt.file {} "
+        "--sample.height {} --sample.width {} --sample.frames {} --sample.steps 4 "
+        "--output.embeddings yes",
+        (data / "wan" / kind).string(), (texts / "text_encoder").string(),
+        (texts / "tokenizer").string(), write("wan.jsonl", prompt_lines(clips, fields)).string(),
         facts.at("height").get<int>(), facts.at("width").get<int>(),
         facts.at("num_frames").get<int>());
   }
@@ -352,6 +360,18 @@ TEST_F(Layouts, WanFromImages) {  // 3 x 3 x 5 tokens, 3 heads
               {{4, phased + mesh(2, 1, 2), "cfg 2 x ring 1 x ulysses 2"},
                {3, split, "split"},
                {5, phased + frames + " --sample.batch 2", "ulysses"}});
+}
+
+TEST_F(Layouts, WanFromTextOrImage) {  // 3 x 2 x 3 tokens, 3 heads
+  expect_same(wan("ti2v"),
+              some({{2, phased + mesh(1, 1, 2) + height, "cfg 1 x ring 1 x ulysses 2"},
+                    {3, phased + mesh(1, 3, 1) + frames, "ring 3"},
+                    {5, phased + grid + mesh(1, 1, 5), "ulysses 5"},
+                    {4, phased + frames + mesh(2, 1, 2) + " --sample.batch 2", "cfg 2"},
+                    {5, split + " --parallel.decode 3", "decode: ranks 2-4"},
+                    {3, phased + " --parallel.weights sharded", "sharded"}}));
+  expect_same(wan("ti2v") + " --numerics.dtype bfloat16" + latents_only,
+              {{4, phased + mesh(2, 2, 1) + frames, "ring 2"}});
 }
 
 TEST_F(Layouts, WanWithStepsLeftOut) {

@@ -354,7 +354,7 @@ class Toy final : public Family {
     if (!clip.input) return;
     clip.input->latent_frames = clip.input->frames;
     clip.input->scale = 0.5;
-    clip.input->noise = {.channels_first = true};
+    clip.input->noise = NoiseRule{.channels_first = true};
     if (clip.strength()) clip.sampling.first_noise = NoiseLevel{.signal = 0.75F, .noise = 0.5F};
   }
 

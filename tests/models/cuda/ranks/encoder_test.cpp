@@ -16,13 +16,13 @@ TEST_P(EncoderOnGpu, HasTheBitsOfOneRankAndAgreesWithTheHost) {
   const std::int64_t frames = 10;
   const Shape cells{3, 5};
   std::mt19937 random(4);
-  const Tensor pixels = encoder_pixels(frames, 8 * cells[0], 8 * cells[1]);
-  std::vector<EncoderKind> kinds{{"cogvideox", "sincos"}};
+  std::vector<EncoderKind> kinds{{"cogvideox", "sincos"}, {"wan", "ti2v"}};
   if (tests_are_long())
     kinds.insert(kinds.end(), {{"wan", "bfloat16"}, {"opensora", "v1_0"}, {"opensora", "v1_2"}});
   for (const EncoderKind& kind : kinds) {
     const OpenedEncoder there = open_encoder(kind, DType::float32, device);
     const OpenedEncoder here = open_encoder(kind, DType::float32);
+    const Tensor pixels = encoder_pixels(frames, here.side * cells[0], here.side * cells[1]);
     const Tensor noise =
         random_tensor({here.encoder->latent_frames(frames), here.channels, cells[0], cells[1]}, 1);
     const auto on = [&](const OpenedEncoder& opened, const Layout& layout) {
