@@ -354,7 +354,7 @@ Status inspect_command(int argc, const char* const* argv) {
     });
   }
   PartSurvey vae;
-  for (const ModelPart part : model_parts) {
+  for (const ModelPart part : paths.parts()) {
     if (part == ModelPart::transformer) continue;
     PartSurvey found = survey(part, model / part_folder(part), &transformer);
     print_part(found, verdict);

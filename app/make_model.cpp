@@ -58,10 +58,12 @@ double now() {
 Status make_model_command(int argc, const char* const* argv) {
   const MakeModelOptions options = parse_make_model(argc, argv);
   ModelPreset preset = find_preset(options.preset);
-  nlohmann::json &transformer = preset.parts.at(ModelPart::transformer),
-                 &text_encoder = preset.parts.at(ModelPart::text_encoder);
-  const char* layers = transformer.contains("depth") ? "depth" : "num_layers";
-  if (options.layers) transformer[layers] = *options.layers;
+  nlohmann::json& text_encoder = preset.parts.at(ModelPart::text_encoder);
+  for (const ModelPart part : {ModelPart::transformer, ModelPart::transformer_2}) {
+    if (!options.layers || !preset.parts.contains(part)) continue;
+    nlohmann::json& transformer = preset.parts.at(part);
+    transformer[transformer.contains("depth") ? "depth" : "num_layers"] = *options.layers;
+  }
   if (options.text_layers) text_encoder["num_layers"] = *options.text_layers;
   const DType dtype = options.dtype.value_or(preset.dtype);
   const Flush flush = options.sync ? Flush::yes : Flush::no;
@@ -74,7 +76,7 @@ Status make_model_command(int argc, const char* const* argv) {
   const double begin = now();
   create_empty(options.folder);
   std::int64_t bytes = 4 << 20;  // headers, configurations, tokenizer
-  for (const ModelPart part : model_parts) bytes += part_size(preset, part, dtype).bytes;
+  for (const auto& [part, config] : preset.parts) bytes += part_size(preset, part, dtype).bytes;
   require_space(options.folder, bytes);
 
   const fs::path tokenizer = options.folder / "tokenizer";
@@ -92,7 +94,7 @@ Status make_model_command(int argc, const char* const* argv) {
 
   Table table({"part", "tensors", "parameters", "bytes", "time"});
   PartSize all;
-  for (const ModelPart part : model_parts) {
+  for (const auto& [part, config] : preset.parts) {
     const double start = now();
     write_random_part(preset, part, dtype, options.seed, options.folder, flush);
     const PartSize size = part_size(preset, part, dtype);

@@ -25,7 +25,7 @@ void warn_of_time_limit(const Allocation& allocation, const Prediction& predicti
 
 void warn_without_weights(const Job& job) {
   std::vector<std::string> missing;
-  for (const ModelPart part : model_parts) {
+  for (const ModelPart part : job.model.parts()) {
     if (!job.model.has_weights(part)) missing.push_back(job.model.folder(part).string());
   }
   if (missing.empty()) return;

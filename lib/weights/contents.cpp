@@ -26,7 +26,8 @@ void add_file(Hash& hash, const fs::path& file) {
 
 ModelContents::ModelContents(const ModelPaths& paths) {
   Hash outline;
-  for (const ModelPart part : model_parts) add_file(outline, paths.folder(part) / "config.json");
+  std::vector<ModelPart> by_name = paths.parts();
+  for (const ModelPart part : by_name) add_file(outline, paths.folder(part) / "config.json");
   for (const fs::path& file :
        {paths.scheduler / "scheduler_config.json", paths.tokenizer / "spiece.model",
         paths.tokenizer / "tokenizer_config.json", paths.tokenizer / "added_tokens.json"}) {
@@ -35,7 +36,6 @@ ModelContents::ModelContents(const ModelPaths& paths) {
   // Only where it decides, so that hashes of other folders are those of earlier versions.
   const fs::path tokenizer = tokenizer_file(paths);
   if (tokenizer.filename() == "tokenizer.json") add_file(outline, tokenizer);
-  std::vector<ModelPart> by_name(model_parts.begin(), model_parts.end());
   std::ranges::sort(by_name, {},
                     [](ModelPart part) { return std::string_view(part_folder(part)); });
   for (const ModelPart part : by_name) parts_.push_back(paths.open(part));

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <iterator>
 #include <system_error>
 
 #include "base/error.hpp"
@@ -138,6 +139,16 @@ std::string what_it_is_instead(const fs::path& path) {
   return "";
 }
 
+// Whether model_index.json names this folder's part. Without a readable one, which is an error
+// later, it names none.
+bool is_named(const ModelPaths& paths, const ModelFolder& folder) {
+  try {
+    return !class_in_index(paths, folder.name).empty();
+  } catch (const Error&) {
+    return false;
+  }
+}
+
 }  // namespace
 
 const ModelFolder& model_folder(ModelPart part) {
@@ -152,7 +163,11 @@ void ModelPaths::complete() {
   if (!root.empty()) root = resolved(root);
   for (const ModelFolder& folder : model_folders) {
     fs::path& path = this->*folder.path;
-    path = path.empty() ? root / folder.name : resolved(path);
+    if (!path.empty()) {
+      path = resolved(path);
+    } else if (!folder.optional || is_named(*this, folder)) {
+      path = root / folder.name;
+    }
   }
 }
 
@@ -168,7 +183,10 @@ void ModelPaths::check_links() const {
       check_link(it->path(), checkpoint, "copy the file");
     }
   };
-  for (const ModelFolder& folder : model_folders) check_part(this->*folder.path, folder.option);
+  for (const ModelFolder& folder : model_folders) {
+    const fs::path& path = this->*folder.path;
+    if (!path.empty()) check_part(path, folder.option);
+  }
 }
 
 void ModelPaths::check_root() const {
@@ -188,11 +206,16 @@ void ModelPaths::check() const {
   };
   need(root, "model.path");
   for (const ModelFolder& folder : model_folders) {
-    const bool may_lack = without_weights && folder.path == &ModelPaths::tokenizer;
-    if (!may_lack) need(this->*folder.path, folder.option);
+    const fs::path& path = this->*folder.path;
+    require(!folder.optional || path.empty() || is_named(*this, folder), Status::usage,
+            "{}: found '{}', expected none: the model in {} has no {}", folder.option,
+            path.string(), root.string(), folder.name);
+    const bool may_lack = folder.optional ? path.empty()
+                                          : without_weights && folder.path == &ModelPaths::tokenizer;
+    if (!may_lack) need(path, folder.option);
   }
   if (!variant.empty()) {
-    const bool any = std::ranges::any_of(model_parts, [&](ModelPart part) {
+    const bool any = std::ranges::any_of(parts(), [&](ModelPart part) {
       return !has_weights(part) ||
              !weight_files(folder(part), weights_stem(part), variant).path.empty();
     });
@@ -209,6 +232,13 @@ void ModelPaths::check() const {
 }
 
 const fs::path& ModelPaths::folder(ModelPart part) const { return this->*model_folder(part).path; }
+
+std::vector<ModelPart> ModelPaths::parts() const {
+  std::vector<ModelPart> found;
+  std::ranges::copy_if(model_parts, std::back_inserter(found),
+                       [&](ModelPart part) { return has(part); });
+  return found;
+}
 
 bool ModelPaths::has_weights(ModelPart part) const {
   if (!without_weights) return true;

@@ -67,6 +67,7 @@ const std::vector<Kind>& kinds() {
       {ModelPart::transformer, "STDiT", {P::open_sora}, stdit, stdit},
       {ModelPart::transformer, "STDiT3", {P::open_sora}, stdit, stdit},
       {ModelPart::transformer, "WanTransformer3DModel", {P::wan}, wan, wan},
+      {ModelPart::transformer_2, "WanTransformer3DModel", {P::wan}, wan, wan},
       {ModelPart::vae, "AutoencoderKLCogVideoX", {P::cogvideox}, cogvideox_vae, cogvideox_decoder},
       {ModelPart::vae, "AutoencoderKL", {P::open_sora}, opensora_vae, opensora_decoder},
       {ModelPart::vae, "OpenSoraVAE_V1_2", {P::open_sora}, opensora_vae, opensora_decoder},
@@ -111,7 +112,7 @@ void check_belongs_to(const Config& transformer, ModelPart part, const Config& c
 }
 
 void check_classes(const ModelPaths& paths) {
-  for (const ModelPart part : model_parts) {
+  for (const ModelPart part : paths.parts()) {
     const Config config = Config::read(paths.folder(part) / "config.json");
     const NamedClass named = class_of_part(paths, part_folder(part), config);
     if (named.where == config.file()) continue;

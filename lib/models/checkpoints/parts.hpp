@@ -1,5 +1,5 @@
 #pragma once
-// The parts of a model's folder that hold weights: transformer/, vae/ and text_encoder/. The class
+// The parts of a model's folder that hold weights, such as transformer/ and vae/. The class
 // named in a part's config.json decides which tensors it has.
 #include <array>
 #include <string>

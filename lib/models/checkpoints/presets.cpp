@@ -65,9 +65,17 @@ ModelPreset model_preset(std::string_view name) {
   preset.dtype = dtype_named(found.at("dtype"));
   found.at("tokenizer_pieces").get_to(preset.tokenizer_pieces);
   preset.model_index = found.at("model_index");
-  for (const ModelPart part : model_parts) preset.parts[part] = found.at(part_folder(part));
+  std::size_t read = 4;
+  for (const ModelFolder& folder : model_folders) {
+    if (!folder.part || folder.optional) continue;
+    preset.parts[*folder.part] = found.at(folder.name);
+    ++read;
+  }
+  if (preset.model_index.contains(part_folder(ModelPart::transformer_2))) {
+    preset.parts[ModelPart::transformer_2] = preset.parts[ModelPart::transformer];
+  }
   preset.scheduler = found.at("scheduler");
-  expect(found.size() == 4 + model_parts.size(), "preset '{}' has keys that nothing reads", name);
+  expect(found.size() == read, "preset '{}' has keys that nothing reads", name);
   return preset;
 }
 

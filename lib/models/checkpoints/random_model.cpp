@@ -27,6 +27,7 @@ struct Gain {
 std::vector<Gain> part_gains(ModelPart part, const T5Config& t5) {
   switch (part) {
     case ModelPart::transformer:
+    case ModelPart::transformer_2:
       return {{"text_proj", 1.5},
               {"to_out", 1.5},
               {"norm1.linear", 0.7},
@@ -131,8 +132,8 @@ void write_random_part(const ModelPreset& preset, ModelPart part, DType dtype, s
 }
 
 void write_configs(const ModelPreset& preset, const std::filesystem::path& model, Flush flush) {
-  for (const ModelPart part : model_parts) {
-    write_json(model / part_folder(part) / "config.json", preset.parts.at(part), flush);
+  for (const auto& [part, config] : preset.parts) {
+    write_json(model / part_folder(part) / "config.json", config, flush);
   }
   write_json(model / "scheduler" / "scheduler_config.json", preset.scheduler, flush);
   write_json(model / "model_index.json", preset.model_index, flush);

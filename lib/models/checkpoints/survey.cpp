@@ -135,7 +135,7 @@ PartSurvey survey(ModelPart part, const std::filesystem::path& folder,
 
 std::vector<std::string> unused_contents_of(const ModelPaths& paths) {
   std::vector<std::string> found;
-  for (const ModelPart part : model_parts) add_unused_contents(found, paths, part);
+  for (const ModelPart part : paths.parts()) add_unused_contents(found, paths, part);
   return found;
 }
 
