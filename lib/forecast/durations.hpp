@@ -16,8 +16,10 @@ inline constexpr LoadedWeights text{&RankMemory::text, &MemoryPlan::text, ModelP
 inline constexpr LoadedWeights encode{&RankMemory::encode, &MemoryPlan::encode, ModelPart::vae};
 inline constexpr LoadedWeights denoise{&RankMemory::denoise, &MemoryPlan::denoise,
                                        ModelPart::transformer};
+inline constexpr LoadedWeights denoise_2{&RankMemory::denoise, &MemoryPlan::denoise,
+                                         ModelPart::transformer_2};
 inline constexpr LoadedWeights decode{&RankMemory::decode, &MemoryPlan::decode, ModelPart::vae};
-inline constexpr std::array all{text, encode, denoise, decode};
+inline constexpr std::array all{text, encode, denoise, denoise_2, decode};
 static_assert(std::ranges::all_of(model_parts,
                                   [](ModelPart part) {
                                     return std::ranges::find(all, part, &LoadedWeights::part) !=
