@@ -71,9 +71,9 @@ class TwoWidthsFamily final : public Family {
   }
   std::vector<std::int64_t> share(const DenoiseLayout&, int rank) const override { return {rank}; }
   std::int64_t layers() const override { return 1; }
-  std::unique_ptr<const Denoiser> denoiser(const Checkpoint& weights, DType, const WeightPlacement&,
+  std::unique_ptr<const Denoiser> denoiser(const OpenPart& open, DType, const WeightPlacement&,
                                            std::int64_t) const override {
-    return std::make_unique<TwoWidths>(weights.device());
+    return std::make_unique<TwoWidths>(open(ModelPart::transformer).device());
   }
   std::unique_ptr<const Decoder> decoder(const Checkpoint&, DType) const override { return {}; }
 

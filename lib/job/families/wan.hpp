@@ -6,7 +6,7 @@
 
 namespace reelmesh {
 
-/// Wan 2.1, text to video. Each rank has the whole text, so that only video tokens are exchanged.
+/// Wan 2.1, or 2.2 with two experts, text to video. Each rank has the whole text, so that only video tokens are exchanged.
 class Wan final : public Family {
  public:
   explicit Wan(const ModelPaths& paths) : folder_(WanFolder::open(paths)) {}
@@ -19,7 +19,9 @@ class Wan final : public Family {
   ClipWorkload workload(const Clip& clip, std::int64_t text_tokens) const override;
   std::vector<std::int64_t> share(const DenoiseLayout& layout, int rank) const override;
   std::int64_t layers() const override { return folder_.transformer.layers; }
-  std::unique_ptr<const Denoiser> denoiser(const Checkpoint& weights, DType dtype,
+  int experts() const override { return folder_.boundary ? 2 : 1; }
+  int expert(double timestep) const override { return folder_.expert(timestep); }
+  std::unique_ptr<const Denoiser> denoiser(const OpenPart& open, DType dtype,
                                            const WeightPlacement& placement,
                                            std::int64_t layers) const override;
   std::unique_ptr<const Decoder> decoder(const Checkpoint& weights, DType dtype) const override;
@@ -35,6 +37,8 @@ class Wan final : public Family {
   void check_options(const Job& job) const override;
   bool takes_flow_shift() const override { return true; }
   SamplingRecipe sampling(Clip& clip, const Job& job) const;
+  GuidanceScale guidance(const Clip& clip) const;
+  void refuse_training_of_experts() const;
   std::optional<CacheCoefficients> cache_coefficients() const override {
     return known_cache_coefficients(folder_.transformer);
   }

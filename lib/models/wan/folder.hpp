@@ -1,6 +1,9 @@
 #pragma once
-// A Wan 2.1 model for text to video in the layout of the Hugging Face hub: model_index.json and a
-// folder per part.
+// A model of Wan 2.1, or of Wan 2.2 with two experts, for text to video in the layout of the Hugging
+// Face hub: model_index.json and a folder per part.
+#include <optional>
+
+#include "models/common/experts.hpp"
 #include "models/common/flow_scheduler.hpp"
 #include "models/t5/t5.hpp"
 #include "models/wan/config.hpp"
@@ -14,13 +17,19 @@ struct WanFolder {
   static constexpr const char* pipeline_class = "WanPipeline";
 
   ModelPaths paths;
-  WanConfig transformer;
+  WanConfig transformer;  ///< of both experts
+  /// Of expert_of(): expert 0 is in transformer/, 1 in transformer_2/; none: there is one
+  /// transformer.
+  std::optional<double> boundary;
   WanVaeConfig vae;
   T5Config text_encoder;
   FlowScheduler scheduler;
 
-  /// Throws Error(no_input) for missing folders and files, Error(data) if this is not a model of
-  /// Wan 2.1 for text to video or its parts do not match.
+  /// The transformer that takes steps with this timestep: 0 or 1.
+  int expert(double timestep) const { return boundary ? expert_of(timestep, *boundary) : 0; }
+
+  /// Throws Error(no_input) for missing folders and files, Error(data) if this is not such a model
+  /// or its parts do not match.
   static WanFolder open(const ModelPaths& paths);
 };
 
