@@ -134,12 +134,12 @@ TEST(Options, AreClassified) {
   for (const Option& option : options()) found[option.effect].insert(option.name);
   using Names = std::set<std::string>;
   EXPECT_EQ(found[Effect::model],
-            (Names{"model.path", "model.transformer", "model.vae", "model.text-encoder",
+            (Names{"model.path", "model.transformer", "model.transformer-2", "model.vae", "model.text-encoder",
                    "model.tokenizer", "model.scheduler", "model.lora", "model.variant"}));
   EXPECT_EQ(found[Effect::clips],
             (Names{"prompt.text", "prompt.file", "prompt.image", "prompt.video", "prompt.negative",
                    "prompt.clean", "sample.height", "sample.width", "sample.frames", "sample.fps",
-                   "sample.steps", "sample.guidance", "sample.cache", "sample.cache-coefficients",
+                   "sample.steps", "sample.guidance", "sample.guidance-2", "sample.cache", "sample.cache-coefficients",
                    "sample.strength", "sample.flow-shift", "sample.seed", "data.path"}));
   EXPECT_EQ(found[Effect::device], (Names{"device.backend"}));
   EXPECT_EQ(found[Effect::attribute], (Names{"sample.scheduler", "numerics.dtype"}));

@@ -103,18 +103,18 @@ class Layouts : public ::testing::Test {
         (data / "opensora" / kind).string(), prompt, steps, size);
   }
 
-  // The first two clips of the tiny model's reference.
-  std::string wan() {
+  // The first two clips of the tiny model's reference. model: the folder, with options.
+  std::string wan(const std::string& model = (data / "wan" / "float32").string(), int steps = 4) {
     const auto facts =
         parse_json(read_text(data / "wan" / "float32" / "pipeline.json", 1 << 20), "pipeline.json");
     const std::vector<nlohmann::json> clips{facts.at("clips").at(0), facts.at("clips").at(1)};
     return fmt::format(
         "--model.path {} --prompt.file {} --sample.height {} --sample.width {} --sample.frames {} "
-        "--sample.steps 4 --output.embeddings yes",
-        (data / "wan" / "float32").string(),
+        "--sample.steps {} --output.embeddings yes",
+        model,
         write("wan.jsonl", prompt_lines(clips, text_fields)).string(),
         facts.at("height").get<int>(), facts.at("width").get<int>(),
-        facts.at("num_frames").get<int>());
+        facts.at("num_frames").get<int>(), steps);
   }
 
   // Five clips; the third has another number of frames.
@@ -312,6 +312,21 @@ TEST_F(Layouts, Wan) {  // 5 x 3 x 5 tokens, 3 heads
   expect_same(wan() + " --numerics.dtype bfloat16" + latents_only,
               {{6, phased + mesh(2, 1, 3), "cfg 2 x ring 1 x ulysses 3"},
                {4, phased + mesh(1, 4, 1), "ring 4"}});
+}
+
+// Steps of each expert: 3, so that graphs are replayed.
+TEST_F(Layouts, WanOfTwoExperts) {
+  const std::string model = fmt::format(
+      "{0}/experts --model.transformer {0}/float32/transformer --model.vae {0}/float32/vae "
+      "--model.text-encoder {0}/float32/text_encoder --model.tokenizer {0}/float32/tokenizer "
+      "--model.scheduler {0}/float32/scheduler",
+      (data / "wan").string());
+  expect_same(
+      wan(model, 6) + latents_only + " --sample.guidance-2 2",
+      {{2, phased, "cfg 2 x ring 1 x ulysses 1"},
+       {3, phased + height, "cfg 1 x ring 1 x ulysses 3"},
+       {5, phased + frames + mesh(1, 1, 5) + " --parallel.weights sharded", "sharded"},
+       {3, split + " --parallel.weights host", "host"}});
 }
 
 TEST_F(Layouts, WanWithStepsLeftOut) {
