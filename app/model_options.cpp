@@ -99,14 +99,15 @@ std::string make_model_help() {
              {{"Presets",
                {{"for tests",
                  "tiny-cogvideox, tiny-cogvideox-rotary, tiny-cogvideox-1.5, tiny-cogvideox-i2v, "
-                 "tiny-cogvideox-1.5-i2v, tiny-stdit, tiny-stdit3, tiny-wan"},
+                 "tiny-cogvideox-1.5-i2v, tiny-stdit, tiny-stdit3, tiny-wan, "
+                 "tiny-wan2.2-a14b"},
                 {"CogVideoX",
                  "cogvideox-2b, cogvideox-5b, cogvideox-1.5-5b; from an image: cogvideox-5b-i2v, "
                  "cogvideox-1.5-5b-i2v"},
                 {"Open-Sora",
                  "opensora-1.0-16x256x256, opensora-1.0-16x512x512, opensora-1.0-64x512x512, "
                  "opensora-1.2"},
-                {"Wan", "wan2.1-t2v-1.3b, wan2.1-t2v-14b"}}},
+                {"Wan", "wan2.1-t2v-1.3b, wan2.1-t2v-14b, wan2.2-t2v-a14b"}}},
               {"Options",
                {{"--seed N", "seed of the weights [default: 42]"},
                 {"--dtype TYPE",

@@ -12,7 +12,7 @@ from .index import Index
 LATENTS = ("latents", "prompt_embeds", "negative_prompt_embeds")  # tensors of a .safetensors
 NUMBERS = {"float16": "F16", "float32": "F32", "float64": "F64"}  # its names of types
 FACTS = ("seed", "steps", "guidance", "model", "scheduler", "dtype", "fingerprint", "image",
-         "video", "strength", "flow_shift")
+         "video", "strength", "flow_shift", "guidance_2")
 BLOCK = 1 << 24  # bytes that are read and written at a time at least
 
 
