@@ -3,7 +3,6 @@
 #include "base/interruption.hpp"
 #include "base/stop.hpp"
 #include "base/trace.hpp"
-#include "tensor/cuda/runtime.hpp"
 
 namespace reelmesh {
 namespace {
@@ -160,15 +159,14 @@ int Denoising::expert_of(std::int64_t step) const {
 // this one.
 void Denoising::enter(int expert) {
   if (expert_ == expert) return;
-  if constexpr (cuda_built) {  // steps still run
-    if (expert_ && model_.device().is_cuda()) cuda::synchronize(model_.device());
-  }
+  const bool on_gpu = model_.device().is_cuda() && !model_.device().only_shapes;
+  if (expert_ && on_gpu) synchronize(model_.device());  // steps still run
   calls_.clear();
   prepared_.reset();
   expert_.reset();
   const bool loaded = model_.use(expert);
   // Loading takes unequal time on the ranks, but exchanges on a device wait only so long.
-  if (loaded && model_.device().is_cuda()) group_.barrier();
+  if (loaded && on_gpu) group_.barrier();
   const Clip& first = batch_.front();
   prepared_ = model_.prepare({.group = branch_,
                               .layout = layout_,
