@@ -58,10 +58,12 @@ double now() {
 Status make_model_command(int argc, const char* const* argv) {
   const MakeModelOptions options = parse_make_model(argc, argv);
   ModelPreset preset = find_preset(options.preset);
-  nlohmann::json &transformer = preset.parts.at(ModelPart::transformer),
-                 &text_encoder = preset.parts.at(ModelPart::text_encoder);
-  const char* layers = transformer.contains("depth") ? "depth" : "num_layers";
-  if (options.layers) transformer[layers] = *options.layers;
+  nlohmann::json& text_encoder = preset.parts.at(ModelPart::text_encoder);
+  for (const ModelPart part : {ModelPart::transformer, ModelPart::transformer_2}) {
+    if (!options.layers || !preset.parts.contains(part)) continue;
+    nlohmann::json& transformer = preset.parts.at(part);
+    transformer[transformer.contains("depth") ? "depth" : "num_layers"] = *options.layers;
+  }
   if (options.text_layers) text_encoder["num_layers"] = *options.text_layers;
   const DType dtype = options.dtype.value_or(preset.dtype);
   const Flush flush = options.sync ? Flush::yes : Flush::no;

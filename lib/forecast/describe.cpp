@@ -205,6 +205,14 @@ json describe(const JobPlan& planned, const std::vector<BatchOutline>& batches,
       all["cache"]["coefficients"] = coefficients->values();
     }
   }
+  if (planned.family->experts() > 1) {
+    std::array<int, 2> steps{};
+    for (int i = 0; i < clip.sampling.sampler->calls(); ++i) {
+      ++steps.at(
+          static_cast<std::size_t>(planned.family->expert(clip.sampling.sampler->timestep(i))));
+    }
+    all["experts"] = {{"steps", steps}};
+  }
   if (planned.train) {
     for (json& row : all["by_rank"]) row["role"] = role_in_training(row["role"]);
     all["training"] = {{"clips_of_step", planned.train->batch},

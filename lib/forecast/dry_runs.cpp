@@ -193,10 +193,12 @@ void DryRuns::add_on_host(StageMemory& memory, std::int64_t bytes, std::int64_t 
   if (!precision_.on_gpu) memory.per_thread += per_thread;
 }
 
-DryRuns::Transformer& DryRuns::transformer(std::int64_t layers, Residence residence) {
-  std::unique_ptr<Transformer>& made = transformers_[{layers, residence}];
+DryRuns::Transformer& DryRuns::transformer(std::int64_t layers, Residence residence, bool in_turn) {
+  std::unique_ptr<Transformer>& made = transformers_[{layers, residence, in_turn}];
   if (made == nullptr) {
-    WeightPlacement placement{.residence = residence, .unlike_processors = unlike_processors_};
+    WeightPlacement placement{.residence = residence,
+                              .unlike_processors = unlike_processors_,
+                              .experts_in_turn = in_turn};
     // Shares of two ranks: there is no window on one rank, and it is the same on more.
     if (residence != Residence::replicated) placement.group = comm::Group::pretended(0, 2);
     made = make_transformer(layers, placement);
@@ -207,7 +209,10 @@ DryRuns::Transformer& DryRuns::transformer(std::int64_t layers, Residence reside
 std::unique_ptr<DryRuns::Transformer> DryRuns::make_transformer(
     std::int64_t layers, const WeightPlacement& placement) const {
   return std::make_unique<Transformer>(precision_, times_.others, [&] {
-    return family_.denoiser(shapes(), precision_.tensors, placement, layers);
+    auto made = family_.denoiser([this](ModelPart) { return shapes(); }, precision_.tensors,
+                                 placement, layers);
+    made->use(0);
+    return made;
   });
 }
 
@@ -398,12 +403,13 @@ DryRuns::Step DryRuns::training_step(Trained& part, const Batch& batch, const De
 }
 
 DryRuns::Step DryRuns::step(const Batch& batch, const DenoiseLayout& layout, int rank,
-                            Residence residence, const Replica& replica) {
+                            Residence residence, const Replica& replica, bool in_turn) {
   if (training_) return training_step(trained(residence), batch, layout, rank, replica);
   const std::int64_t layers = family_.layers();
-  const Step one = step(transformer(1, residence), batch, layout, rank);
+  const Step one = step(transformer(1, residence, in_turn), batch, layout, rank);
   if (layers == 1) return one;
-  return Step::of_layers(one, step(transformer(2, residence), batch, layout, rank), layers);
+  return Step::of_layers(one, step(transformer(2, residence, in_turn), batch, layout, rank),
+                         layers);
 }
 
 // Ranks with equal numbers take the same.
@@ -460,10 +466,17 @@ DenoiseCost DryRuns::denoise(std::size_t size, const DenoiseLayout& layout, int 
   if (is_new) {
     const Step found = step(batch, layout, rank, Residence::replicated, replica);
     const std::int64_t times = training_ ? replica.share_of(training_->settings.batch) : 1;
-    cost.memory = of_stage(found.weights, found.loading, found.held + found.excess,
-                           found.per_thread, found.host);
-    add_on_host(cost.memory, beside_.loras.shared, beside_.loras.per_thread);
-    cost.memory.peers = found.peers;
+    const auto memory = [&](const Step& of) {
+      StageMemory memory =
+          of_stage(of.weights, of.loading, of.held + of.excess, of.per_thread, of.host);
+      add_on_host(memory, beside_.loras.shared, beside_.loras.per_thread);
+      memory.peers = of.peers;
+      return memory;
+    };
+    cost.memory = memory(found);
+    if (family_.experts() > 1) {
+      cost.in_turn = memory(step(batch, layout, rank, Residence::replicated, replica, true));
+    }
     cost.step = {.flops = static_cast<double>(times * found.flops + found.flops_update),
                  .sent_bytes = times * found.sent + found.sent_update,
                  .time = static_cast<double>(times) * found.time + found.time_update};

@@ -76,7 +76,7 @@ class DryRuns final : public Costs, public std::enable_shared_from_this<DryRuns>
           const BesideParts& beside);
   Checkpoint shapes() const;
   std::int64_t history_of(const Clip& clip, std::int64_t predicted_channels) const;
-  Transformer& transformer(std::int64_t layers, Residence residence);
+  Transformer& transformer(std::int64_t layers, Residence residence, bool in_turn);
   std::unique_ptr<Transformer> make_transformer(std::int64_t layers,
                                                 const WeightPlacement& placement) const;
   Trained& trained(Residence residence);
@@ -87,7 +87,7 @@ class DryRuns final : public Costs, public std::enable_shared_from_this<DryRuns>
   Step step(Transformer& part, const Batch& batch, const DenoiseLayout& layout, int rank,
             std::int64_t number);
   Step step(const Batch& batch, const DenoiseLayout& layout, int rank, Residence residence,
-            const Replica& replica = {});
+            const Replica& replica = {}, bool in_turn = false);
   std::vector<std::int64_t> share(const DenoiseLayout& layout, int rank, const Replica& replica);
   const StreamedWeights& streamed(const Batch& batch);
   StageCost run_text(const T5Part& part, Residence residence) const;
@@ -108,7 +108,8 @@ class DryRuns final : public Costs, public std::enable_shared_from_this<DryRuns>
   StageTimes times_;
   std::optional<DryTraining> training_;
   BesideParts beside_;
-  std::map<std::pair<std::int64_t, Residence>, std::unique_ptr<Transformer>> transformers_;
+  // By layers, residence, and whether experts are in memory in turn.
+  std::map<std::tuple<std::int64_t, Residence, bool>, std::unique_ptr<Transformer>> transformers_;
   std::map<Residence, std::unique_ptr<Trained>> trained_;
   std::int64_t column_unit_ = 1;                    ///< of TrainingReplica::columns()
   std::map<std::pair<Shape, int>, Layout> images_;  ///< image_latents() of these latents and ranks

@@ -43,16 +43,23 @@ PartBytes bytes_on_disk(const Family& family, DType of_missing) {
 
 double Durations::load(const LoadedWeights& weights, int rank) const {
   const RankMemory& memory = plan_.memory.ranks[static_cast<std::size_t>(rank)];
-  const std::int64_t bytes = (memory.*weights.stage).weights;
+  std::int64_t bytes = (memory.*weights.stage).weights, on_host = 0;
   if (bytes == 0 || machine() == nullptr) return 0;
-  std::int64_t on_host = 0;
+  const int experts = planned_.family->experts();
   switch (weights.part) {
     case ModelPart::text_encoder:
       on_host = memory.text_on_host;
       break;
     case ModelPart::transformer:
-      if (plan_.weights.residence != Residence::host) break;
-      on_host = plan_.weights.all - plan_.weights.kept;
+    case ModelPart::transformer_2:
+      if (weights.part == ModelPart::transformer_2 && experts == 1) return 0;
+      if (plan_.weights.residence == Residence::host) {
+        on_host = plan_.weights.all - plan_.weights.kept;
+      }
+      if (!plan_.memory.experts_in_turn) {  // of both
+        bytes /= experts;
+        on_host /= experts;
+      }
       break;
     case ModelPart::vae:
     case ModelPart::image_encoder:

@@ -20,8 +20,10 @@ inline constexpr LoadedWeights encode{&RankMemory::encode, &MemoryPlan::encode, 
                                       ModelPart::image_encoder};
 inline constexpr LoadedWeights denoise{&RankMemory::denoise, &MemoryPlan::denoise,
                                        ModelPart::transformer};
+inline constexpr LoadedWeights denoise_2{&RankMemory::denoise, &MemoryPlan::denoise,
+                                         ModelPart::transformer_2};
 inline constexpr LoadedWeights decode{&RankMemory::decode, &MemoryPlan::decode, ModelPart::vae};
-inline constexpr std::array all{text, encode, denoise, decode};
+inline constexpr std::array all{text, encode, denoise, denoise_2, decode};
 static_assert(std::ranges::all_of(model_parts,
                                   [](ModelPart part) {
                                     return std::ranges::any_of(

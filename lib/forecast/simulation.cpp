@@ -39,7 +39,8 @@ class Simulator {
         failures_(failures),
         touched_(static_cast<std::size_t>(layout.plan.ranks)),
         loading_(touched_.size()),
-        free_(touched_.size()) {
+        free_(touched_.size()),
+        expert_(touched_.size(), -1) {
     for (BatchOutline& clips : in_order(planned, layout, std::move(batches))) {
       const std::int64_t saved = clips.front().saved_step;
       batches_.push_back({std::move(clips), saved});
@@ -62,6 +63,8 @@ class Simulator {
   double wait_for(const RankRange& ranks);
   void pass(const RankRange& ranks, const trace::SpanKind& kind, double seconds, int clip);
   void load(const LoadedWeights& weights, const RankRange& ranks);
+  void load_transformer(const RankRange& ranks);
+  double enter_expert(int expert, const RankRange& ranks, double now);
   double touching(int rank, const LoadedWeights& weights);
   std::int64_t embedding_bytes(std::size_t batch) const;
   double encode(const Batch& batch);
@@ -93,6 +96,7 @@ class Simulator {
   std::vector<std::int64_t> touched_;  // by rank: bytes that it has used since it was started
   std::vector<double> loading_;        // by rank: seconds
   std::vector<double> free_;           // by rank: until when it is busy
+  std::vector<int> expert_;            // by rank: that in memory, of experts in turn; −1: none
   bool negative_ = false;              // whether the negative prompt has been encoded
   double busy_ = 0;                    // seconds of all replicas, weighted by their ranks
   // In split mode, by batch: when its embeddings are there, and when it was taken.
@@ -129,6 +133,7 @@ void Simulator::start(double begin) {
   const MachineTimes* machine = planned_.predicted_by.machine.get();
   std::ranges::fill(free_, begin + (machine != nullptr ? machine->start : 0));
   std::ranges::fill(touched_, 0);
+  std::ranges::fill(expert_, -1);
   negative_ = false;
   ready_.clear();
   taken_.assign(batches_.size(), 0);
@@ -202,6 +207,25 @@ void Simulator::load(const LoadedWeights& weights, const RankRange& ranks) {
   disk_free_ = read;
   disk_[weights.part] = 0;
   if (weights.second) disk_[*weights.second] = 0;
+}
+
+// Both of two experts; of experts in turn none yet.
+void Simulator::load_transformer(const RankRange& ranks) {
+  if (layout_.plan.memory.experts_in_turn) {
+    std::fill_n(expert_.begin() + ranks.first, ranks.count, -1);
+    return;
+  }
+  load(loaded::denoise, ranks);
+  if (planned_.family->experts() > 1) load(loaded::denoise_2, ranks);
+}
+
+// → when this expert is in memory on ranks that are free now.
+double Simulator::enter_expert(int expert, const RankRange& ranks, double now) {
+  if (expert_[static_cast<std::size_t>(ranks.first)] == expert) return now;
+  std::fill_n(free_.begin() + ranks.first, ranks.count, now);
+  load(expert == 0 ? loaded::denoise : loaded::denoise_2, ranks);
+  std::fill_n(expert_.begin() + ranks.first, ranks.count, expert);
+  return wait_for(ranks);
 }
 
 std::int64_t Simulator::embedding_bytes(std::size_t batch) const {
@@ -289,6 +313,9 @@ double Simulator::denoise(Batch& batch, std::size_t replica) {
   double now = begin, saved_at = begin;
   for (int step = static_cast<int>(batch.saved); step < sampling.sampler->calls() && now < cut_;
        ++step) {
+    if (layout_.plan.memory.experts_in_turn) {
+      now = enter_expert(planned_.family->expert(sampling.sampler->timestep(step)), ranks, now);
+    }
     if (sampling.computes(step)) {
       if (each) {
         add_step(batch, replica, trace::spans::denoise_step, now, now + step_seconds, step, true);
@@ -338,7 +365,7 @@ void Simulator::encode_round(const Round& round) {
   wait_for(all());
   encode_inputs(round.first, round.encoded);
   wait_for(all());
-  load(loaded::denoise, all());
+  load_transformer(all());
   const MemoryPlan& memory = layout_.plan.memory;
   if (!memory.offloads && !memory.unloads_decoder) load(loaded::decode, all());
 }
@@ -373,7 +400,7 @@ void Simulator::make(std::size_t first, std::size_t end) {
     const std::size_t task = first + queues.task(queue, taken[queue]++);
     if (task >= end) continue;
     Batch& batch = batches_[task];
-    if (memory.offloads && !has_transformer[replica]) load(loaded::denoise, roles.denoise[replica]);
+    if (memory.offloads && !has_transformer[replica]) load_transformer(roles.denoise[replica]);
     denoise(batch, replica);
     const std::size_t decoder = roles.decoder(replica);
     if (memory.offloads || memory.unloads_decoder) {
@@ -427,7 +454,7 @@ void Simulator::run_split() {
   };
   std::priority_queue<Event, std::vector<Event>, std::greater<>> events;
   for (std::size_t replica = 0; replica < roles.denoise.size(); ++replica) {
-    load(loaded::denoise, roles.denoise[replica]);
+    load_transformer(roles.denoise[replica]);
     events.push({wait_for(roles.denoise[replica]), replica, {}});
   }
   while (!events.empty() && events.top().time < cut_) {

@@ -103,6 +103,7 @@ Clip requested_clip(const Job& job, const ClipRequest& request, int index,
                      .steps = settings.steps.value_or(
                          settings.noise_levels ? settings.noise_levels->steps() : defaults.steps),
                      .guidance = settings.guidance.value_or(defaults.guidance),
+                     .guidance_2 = settings.guidance_2,
                      .strength = record.settings.strength,
                      .flow_shift = settings.flow_shift,
                      .noise_levels = settings.noise_levels,

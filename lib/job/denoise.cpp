@@ -77,16 +77,9 @@ Denoising::Denoising(const comm::Group& group, const DenoiseLayout& layout, cons
       layout_(layout),
       batch_(batch),
       model_(model),
+      conditioning_(conditioning.begin(), conditioning.end()),
       latents_(layout.latents.with_axis(1, batch.front().latent_channels)) {
   const Clip& first = batch.front();
-  prepared_ = model.prepare({.group = branch_,
-                             .layout = layout,
-                             .latents = first.latents,
-                             .branches = first.format.branches / layout.mesh.cfg,
-                             .size = first.format.size,
-                             .fps = first.fps(),
-                             .keeps_residual = first.format.keeps_residual},
-                            conditioning);
   if (const auto& computed = first.sampling.computed) {
     // Processors of different kinds may round a distance to other sides of the threshold.
     computed_.assign(computed->begin(), computed->end());
@@ -101,7 +94,11 @@ Denoising::Denoising(const comm::Group& group, const DenoiseLayout& layout, cons
                                           model.device())
                           : restored_state(saved[clip], batch[clip], box, model.device()));
     hold(clip);
-    if (saved.empty() || !first.format.keeps_residual) continue;
+  }
+  const std::int64_t last = first.sampling.sampler->calls() - 1;
+  enter(expert_of(std::min(states_.front().step, last)));
+  if (saved.empty() || !first.format.keeps_residual) return;
+  for (std::size_t clip = 0; clip < batch.size(); ++clip) {
     const Box hidden = hidden_box(batch[clip], group.rank());
     const Shape token{numel(hidden.extent) / (hidden.extent[3] * hidden.extent[4]),
                       hidden.extent[3], hidden.extent[4]};
@@ -159,14 +156,50 @@ std::vector<Denoising::Predictions> Denoising::all_branches(const std::vector<Te
   return all;
 }
 
-const std::vector<Tensor>& Denoising::predict(const StepKind& kind, bool interruptible) {
+// Of calls that leave the states as they were if they fail.
+template <class Call>
+void Denoising::within_memory(const Call& call) const {
   try {
-    return predict_together(kind, interruptible);
+    call();
   } catch (const Error& error) {
     const bool lacks = error.status() == Status::unavailable && !model_.device().only_shapes;
     if (!lacks || group_.size() > 1) throw;
     throw Interrupted(error.what());
   }
+}
+
+int Denoising::expert_of(std::int64_t step) const {
+  return model_.expert(batch_.front().sampling.sampler->timestep(static_cast<int>(step)));
+}
+
+// The graphs of another expert are of no use any more, and what it has in memory makes room for
+// this one.
+void Denoising::enter(int expert) {
+  if (expert_ == expert) return;
+  const bool on_gpu = model_.device().is_cuda() && !model_.device().only_shapes;
+  if (expert_ && on_gpu) synchronize(model_.device());  // steps still run
+  calls_.clear();
+  prepared_.reset();
+  expert_.reset();
+  const bool loaded = model_.use(expert);
+  // Loading takes unequal time on the ranks, but exchanges on a device wait only so long.
+  if (loaded && on_gpu) group_.barrier();
+  const Clip& first = batch_.front();
+  prepared_ = model_.prepare({.group = branch_,
+                              .layout = layout_,
+                              .latents = first.latents,
+                              .branches = first.format.branches / layout_.mesh.cfg,
+                              .size = first.format.size,
+                              .fps = first.fps(),
+                              .keeps_residual = first.format.keeps_residual},
+                             conditioning_);
+  expert_ = expert;
+}
+
+const std::vector<Tensor>& Denoising::predict(const StepKind& kind, bool interruptible) {
+  const std::vector<Tensor>* predicted = nullptr;
+  within_memory([&] { predicted = &predict_together(kind, interruptible); });
+  return *predicted;
 }
 
 const std::vector<Tensor>& Denoising::predict_together(const StepKind& kind, bool interruptible) {
@@ -204,6 +237,7 @@ void Denoising::step_together(bool interruptible) {
   const trace::Mark mark(&trace::Recorder::step, i);
   const Sampler& sampler = *batch_.front().sampling.sampler;  // all clips have the same timesteps
   const double timestep = sampler.timestep(i);
+  within_memory([&] { enter(expert_of(step)); });
   // A CUDA graph may be replayed, so latents and timestep must stay at the same addresses.
   const Tensor time = model_.embed(timestep);
   if (time_.empty()) {
@@ -215,7 +249,7 @@ void Denoising::step_together(bool interruptible) {
   const trace::Scope scope(computes ? trace::spans::denoise_step : trace::spans::reuse_step);
   const Blocks computing =
       batch_.front().format.keeps_residual ? Blocks::compute_and_keep : Blocks::compute;
-  const StepKind kind{computes ? computing : Blocks::reuse, model_.expert(timestep)};
+  const StepKind kind{computes ? computing : Blocks::reuse, *expert_};
   std::vector<Predictions> predicted = all_branches(predict(kind, interruptible));
   const Box& box = own_box(latents_, branch_);
   for (std::size_t clip = 0; clip < batch_.size(); ++clip) {

@@ -95,6 +95,10 @@ class Denoising {
   };
   std::vector<Predictions> all_branches(const std::vector<Tensor>& own) const;
   TeaCacheRule::Decision decide(std::int64_t step) const;
+  int expert_of(std::int64_t step) const;
+  void enter(int expert);
+  template <class Call>
+  void within_memory(const Call& call) const;
   const std::vector<Tensor>& predict(const StepKind& kind, bool interruptible);
   const std::vector<Tensor>& predict_together(const StepKind& kind, bool interruptible);
   /// Puts the latents that steps do not change back into the state of a clip.
@@ -107,13 +111,15 @@ class Denoising {
   DenoiseLayout layout_;
   const Batch& batch_;
   const Denoiser& model_;
-  Layout latents_;            ///< [frame, channel, row, column] over branch_
+  std::vector<Conditioning> conditioning_;  ///< of each clip
+  Layout latents_;                          ///< [frame, channel, row, column] over branch_
   std::vector<Tensor> held_;  ///< per clip its first latents, if steps do not change them
   std::vector<DenoiseState> states_;
-  std::unique_ptr<Denoiser::Prepared> prepared_;
+  std::optional<int> expert_;                     ///< that prepared_ is for
+  std::unique_ptr<Denoiser::Prepared> prepared_;  ///< null while there is no expert
   std::vector<std::int64_t> computed_;  ///< for each step whether it is; empty: all, or decided
   Tensor time_;
-  std::map<StepKind, RepeatedCall> calls_;  ///< those of each kind so far
+  std::map<StepKind, RepeatedCall> calls_;  ///< those of each kind so far, of the expert
 };
 
 }  // namespace reelmesh

@@ -182,7 +182,9 @@ void Family::check_weights(bool encodes_video) const {
   const auto make = [&](ModelPart part, const Checkpoint& weights) {
     switch (part) {
       case ModelPart::transformer:
-        denoiser(weights, DType::float32, {}, layers());
+      case ModelPart::transformer_2:
+        denoiser([&](ModelPart one) { return one == part ? weights : Checkpoint::of_shapes(); },
+                 DType::float32, {}, layers());
         break;
       case ModelPart::vae:
         decoder(weights, DType::float32);
@@ -264,9 +266,19 @@ Clip Family::clip(const Job& job, int index, const Tokenizer& tokenizer,
           "{}: found {} for clip {}, expected none: the samplers of this model have their own",
           request.settings.noise_levels ? request.where + ": noise_levels" : "sample.noise-levels",
           levels ? levels->text() : "", index);
+  set_second_guidance(clip, request);
   complete(clip, job, request, tokenizer);
   if (clip.cache()) set_computed_steps(clip, request);
   return clip;
+}
+
+void Family::set_second_guidance(Clip& clip, const ClipRequest& request) const {
+  std::optional<double>& guidance = clip.record.settings.guidance_2;
+  require(!guidance || experts() > 1, Status::usage,
+          "{}: found {} for clip {}, expected none: the model has no second transformer",
+          request.settings.guidance_2 ? request.where + ": guidance_2" : "sample.guidance-2",
+          guidance.value_or(0), clip.index());
+  if (experts() > 1 && !guidance) guidance = clip.guidance();
 }
 
 std::vector<double> Family::distances_of(const Clip& clip) const {
@@ -286,6 +298,10 @@ void Family::set_computed_steps(Clip& clip, const ClipRequest& request) const {
   std::optional<CacheCoefficients>& coefficients = clip.record.settings.cache_coefficients;
   const std::string where =
       request.settings.cache ? request.where + ": cache" : std::string("sample.cache");
+  require(experts() == 1, Status::usage,
+          "{}: found {} for clip {}, expected none: what the blocks of one transformer added is not "
+          "what those of the other would add",
+          where, cache.text(), clip.index());
   std::vector<double> distances;
   if (cache.rule == StepCache::Rule::teacache) {
     distances = distances_of(clip);

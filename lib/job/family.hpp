@@ -1,6 +1,7 @@
 #pragma once
 // The interface between a model family and the pipeline: how a clip is set up, what it costs, and
 // the model's parts. Everything else is shared by all families.
+#include <functional>
 #include <map>
 #include <memory>
 #include <span>
@@ -41,6 +42,8 @@ class Shared {
 
 /// Whether clips that begin from an image end with another one.
 enum class LastImage { never, optional, always };
+/// The weights of a part of a model.
+using OpenPart = std::function<Checkpoint(ModelPart part)>;
 
 class Family {
  public:
@@ -105,10 +108,17 @@ class Family {
   /// Layers of the transformer: blocks of one kind, in a row.
   virtual std::int64_t layers() const = 0;
 
+  /// 2 of models of two transformers, which divide the steps by their timesteps; otherwise 1.
+  virtual int experts() const { return 1; }
+  /// That of these which takes steps with this timestep, as Denoiser::expert.
+  virtual int expert(double /*timestep*/) const { return 0; }
+
   // The model's parts, made of weights that may have shapes only. They compute on weights.device()
   // with weights.numerics().
-  /// With so many of its layers. Collective over placement.group, unless weights are replicated.
-  virtual std::unique_ptr<const Denoiser> denoiser(const Checkpoint& weights, DType dtype,
+  /// The transformer, or both of a model of two, with so many of its layers. `open` is called while
+  /// the result is used if an expert is loaded later. Collective over placement.group, unless
+  /// weights are replicated.
+  virtual std::unique_ptr<const Denoiser> denoiser(const OpenPart& open, DType dtype,
                                                    const WeightPlacement& placement,
                                                    std::int64_t layers) const = 0;
   virtual std::unique_ptr<const Decoder> decoder(const Checkpoint& weights, DType dtype) const = 0;
@@ -150,11 +160,13 @@ class Family {
   /// Whether Denoiser::Prepared::change_together() gives these distances.
   virtual bool distances_depend_on_values() const { return false; }
   /// Sets texts, shapes and sampling of a clip whose format.size, record and input.file and .frames
-  /// are set; also how the input is encoded.
+  /// are set, of models of two transformers settings.guidance_2, too; also how the input is encoded.
   virtual void complete(Clip& clip, const Job& job, const ClipRequest& request,
                         const Tokenizer& tokenizer) const = 0;
 
  private:
+  /// Sets the guidance of the second transformer if it is not given. Error(usage) without one.
+  void set_second_guidance(Clip& clip, const ClipRequest& request) const;
   /// Sets which steps of a clip with a cache are computed. Error(usage) if that is not defined.
   void set_computed_steps(Clip& clip, const ClipRequest& request) const;
   /// step_distances() of the steps of a clip whose sampling is set. Error(unavailable) if the

@@ -72,7 +72,8 @@ void require_inputs_kept(const Job& job, const OutputFolder& output) {
   for (const InputFile& file : distinct_files(job)) require_kept(file, job, output);
   std::vector<GivenPath> paths = job.paths;
   for (const ModelFolder& folder : model_folders) {
-    paths.push_back({folder.option, job.model.*folder.path, PathUse::input});
+    const std::filesystem::path& path = job.model.*folder.path;
+    if (!path.empty()) paths.push_back({folder.option, path, PathUse::input});
   }
   for (const auto& [option, path, use] : paths) {
     if (use == PathUse::output) continue;

@@ -180,7 +180,8 @@ template <std::size_t i>
 Option option_of_folder() {
   static constexpr const ModelFolder& folder = model_folders[i];
   static const std::string help =
-      fmt::format("folder of {} [default: {}/ in model.path]", folder.what, folder.name);
+      fmt::format("folder of {} [default: {}/ in model.path{}]", folder.what, folder.name,
+                  folder.optional ? ", if it has one" : "");
   return {folder.option,
           "DIR",
           help.c_str(),

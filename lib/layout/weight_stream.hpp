@@ -24,6 +24,9 @@ struct WeightPlacement {
   bool unlike_processors = false;
   /// The fraction of the weights that stays packed on each rank nevertheless, 0 to 1.
   double resident = 0;
+  /// Of a model of two experts only the weights of the one whose steps are computed are in memory.
+  /// Only if they are replicated.
+  bool experts_in_turn = false;
 };
 
 /// A weight is fetched in parts: on a CPU of at most this many bytes, unless a single tile is

@@ -25,6 +25,7 @@ std::string in_short(const JobPlan& planned) {
   std::string text = layout_text(plan);
   if (planned.tail) text += ", then " + layout_text(*planned.tail);
   text += fmt::format(", {} weights", name_of(plan.weights.residence));
+  if (plan.memory.experts_in_turn) text += ", experts in turn";
   if (plan.memory.offloads) return text + ", transformer and decoder in turn";
   return text + (plan.memory.unloads_decoder ? ", decoder unloaded" : "");
 }

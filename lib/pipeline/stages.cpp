@@ -145,11 +145,14 @@ void DenoiseStage::load() {
         .group = group,
         .shares = weights.shares.empty() ? RankWeights{} : weights.shares[replica],
         .unlike_processors = planned_.unlike_processors,
-        .resident = weights.resident};
+        .resident = weights.resident,
+        .experts_in_turn = plan_->memory.experts_in_turn};
     load_on(group, computing_.device, [&] {
       const Family& family = *planned_.family;
-      model_ = family.denoiser(computing_.weights(family, ModelPart::transformer), computing_.dtype,
-                               placement, family.layers());
+      const auto open = [computing = computing_, &family](ModelPart part) {
+        return computing.weights(family, part);
+      };
+      model_ = family.denoiser(open, computing_.dtype, placement, family.layers());
     });
   }
 }

@@ -90,6 +90,7 @@ json describe(const MemoryPlan& memory) {
           {"decoder_weights", decoder},
           {"unloads_text_encoder", unloads_text_encoder},
           {"offloads", memory.offloads},
+          {"experts_in_turn", memory.experts_in_turn},
           {"unloads_decoder", memory.unloads_decoder}};
 }
 

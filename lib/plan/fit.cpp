@@ -147,6 +147,9 @@ MemoryPlan plan_memory(const Plan& plan, const Workload& workload, const PlanMac
                                                    kept[r], plan.weights.window);
       keep_larger(mine.encode, size.ranks[r].encode);
       keep_larger(mine.denoise, denoise);
+      if (plan.weights.residence == Residence::replicated) {
+        keep_larger(mine.denoise_in_turn, size.ranks[r].denoise_in_turn);
+      }
       keep_larger(mine.decode, size.ranks[r].decode);
     }
     mine.keeps_encoder = roles.mode == Mode::split && mine.encode.used();
@@ -176,9 +179,8 @@ void predict_memory(Plan& plan, const Workload& workload, const PlanMachine& mac
   if (!machine.count_waiting_embeddings || more <= 0) return;
   const MemoryPlan chosen = plan.memory;
   plan.queue_bytes = std::min(plan.embedding_bytes, plan.queue_bytes + more);
-  plan.memory = plan_memory(plan, workload, machine);
-  plan.memory.offloads = chosen.offloads;
-  plan.memory.unloads_decoder = chosen.unloads_decoder;
+  plan.memory = with({chosen.unloads_decoder, chosen.offloads, chosen.experts_in_turn},
+                     plan_memory(plan, workload, machine));
 }
 
 // What each rank has left for the streamed weights of the transformer beside everything else. A

@@ -94,16 +94,33 @@ std::int64_t MemoryPlan::room() const {
   return room;
 }
 
+MemoryPlan with(const Offloading& offloading, MemoryPlan memory) {
+  memory.unloads_decoder |= offloading.unloads_decoder;
+  memory.offloads = offloading.offloads;
+  memory.experts_in_turn = offloading.experts_in_turn;
+  if (!memory.experts_in_turn) return memory;
+  for (RankMemory& rank : memory.ranks) rank.denoise = rank.denoise_in_turn;
+  return memory;
+}
+
 MemoryPlan with_offloading(const MemoryPlan& memory) {
   const auto largest_excess = [](const MemoryPlan& plan) {
     return excess(plan, furthest_over(plan));
   };
+  const bool has_experts = std::ranges::any_of(
+      memory.ranks, [](const RankMemory& rank) { return rank.denoise_in_turn.used(); });
   MemoryPlan best = memory;
-  for (bool MemoryPlan::*choice : {&MemoryPlan::unloads_decoder, &MemoryPlan::offloads}) {
-    if (largest_excess(best) == 0 || memory.decoder == WeightsChoice::replicated) break;
-    MemoryPlan other = memory;
-    other.*choice = true;
-    if (largest_excess(other) < largest_excess(best)) best = std::move(other);
+  for (const bool in_turn : {false, true}) {
+    for (const Offloading& choice : {Offloading{.experts_in_turn = in_turn},
+                                     {.unloads_decoder = true, .experts_in_turn = in_turn},
+                                     {.offloads = true, .experts_in_turn = in_turn}}) {
+      if (largest_excess(best) == 0) return best;
+      const bool moves_decoder = choice.unloads_decoder || choice.offloads;
+      if (moves_decoder && memory.decoder == WeightsChoice::replicated) continue;
+      if (in_turn && !has_experts) continue;
+      MemoryPlan other = with(choice, memory);
+      if (largest_excess(other) < largest_excess(best)) best = std::move(other);
+    }
   }
   return best;
 }

@@ -14,6 +14,8 @@ struct RankMemory {
   std::int64_t text_on_host = 0;  ///< bytes of layers of the text encoder
   /// Of communicators between GPUs: while prompts are encoded, and later.
   std::int64_t text_connections = 0, connections = 0;
+  /// `denoise` if experts are in memory in turn; unused if they cannot be.
+  StageMemory denoise_in_turn;
   // Of a rank with a GPU, on the host:
   std::int64_t weights_on_host = 0;  ///< its part of those of the transformer that its host keeps
   std::int64_t embeddings_on_host = 0;  ///< as `embeddings`
@@ -31,6 +33,9 @@ struct MemoryPlan {
   bool unloads_decoder = false;
   /// Whether transformer and decoder are loaded in turn for each round of clips, never together.
   bool offloads = false;
+  /// Whether of two experts only the one whose steps are computed is in memory: each is loaded anew
+  /// where a batch comes to its steps.
+  bool experts_in_turn = false;
 
   std::int64_t text(int rank) const;     ///< while prompts are encoded
   std::int64_t encode(int rank) const;   ///< while images or videos are encoded
@@ -50,8 +55,16 @@ struct MemoryPlan {
   std::int64_t room() const;
 };
 
-/// If some rank exceeds its limit: the plan with the decoder unloaded or, if that is not enough,
-/// with transformer and decoder offloaded, provided that the excess shrinks. Otherwise `memory`.
+/// How the weights of some stages make room for others.
+struct Offloading {
+  bool unloads_decoder = false, offloads = false, experts_in_turn = false;  ///< as in MemoryPlan
+};
+/// memory: without offloading, except that its decoder may be unloaded.
+MemoryPlan with(const Offloading& offloading, MemoryPlan memory);
+
+/// If some rank exceeds its limit: the plan with the decoder unloaded, experts in turn, or
+/// transformer and decoder offloaded, the first that fits, or else that with the smallest excess.
+/// Otherwise `memory`.
 MemoryPlan with_offloading(const MemoryPlan& memory);
 
 /// Why the plan does not fit: the rank with the largest excess over its limit, the stage, the bytes

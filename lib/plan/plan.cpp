@@ -58,6 +58,7 @@ ClipPlan plan_clip(const ClipWorkload& workload, FoundLayouts& known, const Role
       ClipPlan::OfRank& mine = clip.ranks[index(range.first + r)];
       const DenoiseCost cost = costs.denoise(size, clip.denoise[replica], r, own);
       mine.denoise = cost.memory;
+      mine.denoise_in_turn = cost.in_turn;
       mine.step = cost.step;
     }
   }

@@ -14,6 +14,7 @@ struct ClipPlan {
   /// The cost of one clip on a rank of the job; zero for stages in which the rank takes no part.
   struct OfRank {
     StageMemory encode, denoise, decode;  ///< as if all weights stayed on the rank
+    StageMemory denoise_in_turn;          ///< DenoiseCost::in_turn
     StepCost step;                        ///< of a batch of clips
     Elapsed encode_time, decode_time;     ///< 0 if not known
   };

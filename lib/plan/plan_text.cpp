@@ -161,6 +161,17 @@ std::string weights(const json& plan) {
                             trains(plan) ? "trains" : "denoises");
 }
 
+// Of a model of two transformers.
+std::string experts(const json& plan) {
+  const json& steps = plan.at("experts").at("steps");
+  return fmt::format("experts: {} by transformer, then {} by transformer_2; {}\n",
+                     count(steps.at(0), "step"), steps.at(1).get<int>(),
+                     plan.at("experts_in_turn")
+                         ? "one at a time in memory, loaded anew where a batch comes to its steps, "
+                           "to keep the limit"
+                         : "both in memory");
+}
+
 // Empty if all embeddings may wait.
 std::string queue(const json& plan) {
   if (plan.at("queue_bytes") >= plan.at("embedding_bytes")) return {};
@@ -325,6 +336,7 @@ std::string plan_text(const json& plan, Detail detail) {
     text += fmt::format("cache {}: {}\n", cache.at("rule").get<std::string>(),
                         cache.at("description").get<std::string>());
   }
+  if (has("experts")) text += experts(plan);
   if (detail == Detail::summary) {
     if (has("predicted")) text += times(plan);
     if (has("schedule")) text += schedule(plan["schedule"]);

@@ -79,6 +79,9 @@ struct Replica {
 struct DenoiseCost {
   StageMemory memory;  ///< as if all weights stayed
   StepCost step;
+  /// `memory` if of two experts only the one whose steps are computed has its weights there; unused
+  /// without experts.
+  StageMemory in_turn = {};
 };
 
 /// The FLOPs of a step on one rank that does everything, and its seconds, 0 if not known.

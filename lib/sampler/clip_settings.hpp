@@ -24,6 +24,7 @@ struct ClipSettings {
   std::optional<double> fps;
   std::optional<int> steps;
   std::optional<double> guidance;
+  std::optional<double> guidance_2;
   std::optional<double> strength;
   std::optional<double> flow_shift;
   std::optional<NoiseLevels> noise_levels;
@@ -120,6 +121,16 @@ inline constexpr std::tuple clip_settings{
                         "SCALE",
                         "classifier-free guidance scale, {limits}; up to 1 there is no guidance "
                         "and the negative prompt is not used [default: the model family's]",
+                        nullptr},
+    ClipSetting<double>{"sample.guidance-2",
+                        &ClipSettings::guidance_2,
+                        ShownAs::attribute,
+                        InBatch::equal,
+                        {0, 1000},
+                        "SCALE",
+                        "the same of the second transformer, of models of two (Wan 2.2 A14B), "
+                        "{limits}; there is guidance if sample.guidance says so [default: "
+                        "sample.guidance]",
                         nullptr},
     ClipSetting<double>{"sample.strength",
                         &ClipSettings::strength,

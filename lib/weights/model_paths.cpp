@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <iterator>
 #include <system_error>
 #include <utility>
 
@@ -145,6 +146,16 @@ void need_folder(const fs::path& folder, const char* option) {
           folder.string());
 }
 
+// Whether model_index.json names this folder's part. Without a readable one, which is an error
+// later, it names none.
+bool is_named(const ModelPaths& paths, const ModelFolder& folder) {
+  try {
+    return !class_in_index(paths, folder.name).empty();
+  } catch (const Error&) {
+    return false;
+  }
+}
+
 }  // namespace
 
 const ModelFolder& model_folder(ModelPart part) {
@@ -159,7 +170,11 @@ void ModelPaths::complete() {
   if (!root.empty()) root = resolved(root);
   for (const ModelFolder& folder : model_folders) {
     fs::path& path = this->*folder.path;
-    path = path.empty() ? root / folder.name : resolved(path);
+    if (!path.empty()) {
+      path = resolved(path);
+    } else if (!folder.optional || is_named(*this, folder)) {
+      path = root / folder.name;
+    }
   }
 }
 
@@ -175,7 +190,10 @@ void ModelPaths::check_links() const {
       check_link(it->path(), checkpoint, "copy the file");
     }
   };
-  for (const ModelFolder& folder : model_folders) check_part(this->*folder.path, folder.option);
+  for (const ModelFolder& folder : model_folders) {
+    const fs::path& path = this->*folder.path;
+    if (!path.empty()) check_part(path, folder.option);
+  }
 }
 
 void ModelPaths::check_root() const {
@@ -188,7 +206,8 @@ void ModelPaths::check_root() const {
 }
 
 void ModelPaths::need(ModelPart part) const {
-  need_folder(folder(part), model_folder(part).option);
+  const ModelFolder& row = model_folder(part);
+  need_folder(has(part) ? folder(part) : root / row.name, row.option);
 }
 
 void ModelPaths::check() const {
@@ -196,10 +215,11 @@ void ModelPaths::check() const {
   need_folder(root, "model.path");
   for (const ModelFolder& folder : model_folders) {
     const fs::path& path = this->*folder.path;
-    const bool may_lack =
-        folder.in_all_models
-            ? without_weights && folder.path == &ModelPaths::tokenizer
-            : path == root / folder.name && class_in_index(*this, folder.name).empty();
+    require(!folder.optional || path.empty() || is_named(*this, folder), Status::usage,
+            "{}: found '{}', expected none: the model in {} has no {}", folder.option,
+            path.string(), root.string(), folder.name);
+    const bool may_lack = folder.optional ? path.empty()
+                                          : without_weights && folder.path == &ModelPaths::tokenizer;
     if (!may_lack) need_folder(path, folder.option);
   }
   if (!variant.empty()) {
@@ -223,11 +243,6 @@ void ModelPaths::check() const {
 }
 
 const fs::path& ModelPaths::folder(ModelPart part) const { return this->*model_folder(part).path; }
-
-bool ModelPaths::has(ModelPart part) const {
-  std::error_code unreadable;
-  return model_folder(part).in_all_models || fs::exists(folder(part) / "config.json", unreadable);
-}
 
 std::vector<ModelPart> ModelPaths::parts() const {
   std::vector<ModelPart> found;
@@ -272,6 +287,7 @@ NamedClass class_of_part(const ModelPaths& paths, const std::string& part, const
 
 const std::vector<LoraFile>& ModelPaths::loras_of(ModelPart part) const {
   static const std::vector<LoraFile> none;
+  if (part == ModelPart::transformer_2) return loras_2;
   return part == ModelPart::transformer ? loras : none;
 }
 

@@ -20,14 +20,15 @@ struct LoraFile {
 };
 
 /// The parts of a model that have weights: rows of model_folders.
-enum class ModelPart { transformer, vae, text_encoder, image_encoder };
+enum class ModelPart { transformer, vae, text_encoder, image_encoder, transformer_2 };
 
 /// Folders of a model in the layout of the Hugging Face hub: model_index.json and one per part.
 struct ModelPaths {
   std::filesystem::path root;  ///< folder with model_index.json
   // Folders of the parts; root/<part> unless the user gives another.
-  std::filesystem::path transformer, vae, text_encoder, tokenizer, scheduler, image_encoder,
-      image_processor;
+  std::filesystem::path transformer, vae, text_encoder, tokenizer, scheduler;
+  // Of parts that not all models have; empty if neither model_index.json nor the user names them.
+  std::filesystem::path transformer_2, image_encoder, image_processor;
   std::string variant;            ///< of the weight files, as Checkpoint::open; empty: none
   std::vector<LoraFile> loras;    ///< of the transformer; their changes add up
   std::vector<LoraFile> loras_2;  ///< of a second transformer, likewise
@@ -36,13 +37,14 @@ struct ModelPaths {
   /// For a plan: parts may have no weight files, and there may be no tokenizer.
   bool without_weights = false;
 
-  /// Sets the folders of parts that are empty to root/<part>. Folders of the cache of the Hugging
+  /// Sets the folders of parts that are empty to root/<part>; of optional ones, only if
+  /// model_index.json names them. Folders of the cache of the Hugging
   /// Face hub (models--ORG--NAME) become those of their snapshot, and so does ORG/NAME if there is
   /// no such folder, but one of the cache.
   void complete();
   /// Error(no_input) if a folder or a LoRA is missing, naming the option that sets it, or if no
-  /// part has files of the variant. Folders that only some models have may be missing, unless
-  /// model_index.json or an option names them.
+  /// part has files of the variant; Error(usage) for the folder of a part that the model does not
+  /// have.
   void check() const;
   /// Error(no_input) unless the folder of a part is there, naming its option.
   void need(ModelPart part) const;
@@ -57,13 +59,10 @@ struct ModelPaths {
   void check_links() const;
 
   const std::filesystem::path& folder(ModelPart part) const;
-  /// Whether the model has this part, which only some have: there is its config.json.
-  bool has(ModelPart part) const;
-  /// The parts that it has.
-  std::vector<ModelPart> parts() const;
-  /// Whether the weights of one of them can be expected: always, unless there may be none and its
-  /// folder has no safetensors file (an index alone is no weights: it is among all *.json of a
-  /// model).
+  bool has(ModelPart part) const { return !folder(part).empty(); }
+  std::vector<ModelPart> parts() const;  ///< those that it has, in the order of the rows
+  /// Whether the weights of a part can be expected: always, unless there may be none and its folder
+  /// has no safetensors file (an index alone is no weights: it is among all *.json of a model).
   bool has_weights(ModelPart part) const;
   bool has_tokenizer() const;  ///< likewise
 
@@ -73,7 +72,7 @@ struct ModelPaths {
   /// For people: "models/x with LoRA ink.safetensors (scale 0.8), orbit.safetensors".
   std::string text() const;
 
-  /// The weights of a part, a transformer's with its LoRAs. Errors as Checkpoint::open and
+  /// The weights of a part that it has, a transformer's with its LoRAs. Errors as Checkpoint::open and
   /// Checkpoint::with.
   Checkpoint open(ModelPart part) const;
 };
@@ -86,7 +85,7 @@ struct ModelFolder {
   std::filesystem::path ModelPaths::*path;
   std::optional<ModelPart> part = {};  ///< whose weights it has; none: only other files
   const char* weights_stem = "";       ///< of the files of these weights
-  bool in_all_models = true;
+  bool optional = false;               ///< not all models have it
 };
 
 /// What models consist of. A part that is added gets a row here: its option, checks of its folder
@@ -95,6 +94,10 @@ struct ModelFolder {
 inline constexpr std::array model_folders{
     ModelFolder{"transformer", "model.transformer", "the transformer", &ModelPaths::transformer,
                 ModelPart::transformer, "diffusion_pytorch_model"},
+    ModelFolder{"transformer_2", "model.transformer-2",
+                "the transformer of the less noisy steps, of a model of two",
+                &ModelPaths::transformer_2, ModelPart::transformer_2, "diffusion_pytorch_model",
+                /*optional=*/true},
     ModelFolder{"vae", "model.vae", "the VAE", &ModelPaths::vae, ModelPart::vae,
                 "diffusion_pytorch_model"},
     ModelFolder{"text_encoder", "model.text-encoder", "T5", &ModelPaths::text_encoder,
@@ -102,16 +105,16 @@ inline constexpr std::array model_folders{
     ModelFolder{"tokenizer", "model.tokenizer", "the tokenizer", &ModelPaths::tokenizer},
     ModelFolder{"scheduler", "model.scheduler", "the scheduler's config", &ModelPaths::scheduler},
     ModelFolder{"image_encoder", "model.image-encoder", "the image encoder of Wan 2.1",
-                &ModelPaths::image_encoder, ModelPart::image_encoder, "model", false},
+                &ModelPaths::image_encoder, ModelPart::image_encoder, "model", /*optional=*/true},
     ModelFolder{"image_processor",
                 "model.image-processor",
                 "the image encoder's preprocessor",
                 &ModelPaths::image_processor,
                 {},
                 "",
-                false}};
+                /*optional=*/true}};
 
-/// The parts, in the order of the rows.
+/// All parts, in the order of the rows.
 inline constexpr auto model_parts = [] {
   std::array<ModelPart,
              std::ranges::count_if(model_folders, [](const auto& f) { return f.part.has_value(); })>

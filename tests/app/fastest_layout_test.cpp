@@ -162,7 +162,7 @@ class GpuJob {
     planned_.predicted_by.dtype = precision.tensors;
     Clip clip = model.clip;
     clip.record.settings.steps = 50;
-    clip.sampling.sampler = std::make_shared<const test::StillSampler>(50);
+    clip.sampling.sampler = std::make_shared<const test::StillSampler>(std::vector<double>(50));
     planned_.formats.push_back(clip.format);
     for (int i = 0; i < clips; ++i) {
       planned_.clips.push_back({.index = i, .kind = planned_.kinds.add(clip), .tokens = 200});

@@ -173,6 +173,18 @@ TEST(Presets, FullSizesOfWanAreThoseOfTheReleases) {
   EXPECT_EQ(model_preset("wan2.1-i2v-14b-720p").scheduler["flow_shift"], 5.0);
 }
 
+TEST(Presets, Wan2_2A14BHasTwoTransformersOfOneSize) {
+  for (const char* name : {"tiny-wan2.2-a14b", "wan2.2-t2v-a14b"}) {
+    const ModelPreset preset = model_preset(name);
+    EXPECT_EQ(preset.model_index["boundary_ratio"], 0.875);
+    EXPECT_EQ(preset.parts.at(ModelPart::transformer_2), preset.parts.at(ModelPart::transformer));
+  }
+  EXPECT_EQ(part_size(model_preset("wan2.2-t2v-a14b"), ModelPart::transformer_2, DType::bfloat16)
+                .parameters,
+            14'288'491'584L);
+  EXPECT_FALSE(model_preset("wan2.1-t2v-14b").parts.contains(ModelPart::transformer_2));
+}
+
 TEST(Presets, ConfigurationsMeanWhatTheReleasesDo) {
   const auto transformer = [](const char* name) {
     return CogVideoXConfig::read(

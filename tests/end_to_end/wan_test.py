@@ -7,6 +7,8 @@ import os
 import shutil
 import signal
 
+import h5py
+import h5py
 import numpy
 
 from interrupted import Interrupted
@@ -185,15 +187,17 @@ class Wan(Interrupted):
                 self.assertEqual(len(outcome.lines(ERROR)), 1, outcome)
                 self.assertIn(said, outcome.lines(ERROR)[0])
 
-    def test_refuses_models_of_two_transformers(self):
+    def test_refuses_half_a_model_of_two_transformers(self):
         model = self.folder / "model"
         shutil.copytree(TEXTS, model)
         index = json.loads((model / "model_index.json").read_text())
-        (model / "model_index.json").write_text(json.dumps(index | {"boundary_ratio": 0.875}))
-        outcome = run(options(self.folder / "out") | {"model.path": model})
-        self.assertEqual(outcome.status, 65, outcome)
-        self.assertIn("boundary_ratio", outcome.lines(ERROR)[0])
-        self.assertIn("Wan 2.2", outcome.lines(ERROR)[0])
+        second = {"transformer_2": ["diffusers", "WanTransformer3DModel"]}
+        for change, status in (({"boundary_ratio": 0.875}, 65), (second, 66)):
+            (model / "model_index.json").write_text(json.dumps(index | change))
+            outcome = run(options(self.folder / "out") | {"model.path": model})
+            self.assertEqual(outcome.status, status, outcome)
+            key = next(iter(change)).replace("transformer_2", "model.transformer-2")
+            self.assertIn(key, outcome.lines(ERROR)[0])
 
 
 class FromImages(Interrupted):
@@ -274,6 +278,94 @@ class FromImages(Interrupted):
                 self.assertEqual(outcome.status, status, outcome)
                 self.assertEqual(len(outcome.lines(ERROR)), 1, outcome)
                 self.assertIn(said, outcome.lines(ERROR)[0])
+
+
+EXPERTS = MODELS / "experts"
+OF_EXPERTS = json.loads((EXPERTS / "pipeline.json").read_text())
+
+
+class TwoExperts(Interrupted):
+    """Wan 2.2 A14B: transformer_2 takes over where timesteps are below the boundary."""
+
+    def options(self, output, clips=OF_EXPERTS["clips"], **more):
+        prompts = self.folder / f"{len(clips)}.jsonl"
+        prompts.write_text("".join(json.dumps(clip) + "\n" for clip in clips))
+        own = {"model.path": EXPERTS, "prompt.file": prompts, "output.path": output,
+               "output.video": "no"} | {f"model.{option}": TEXTS / folder for option, folder in (
+                   ("transformer", "transformer"), ("vae", "vae"), ("text-encoder", "text_encoder"),
+                   ("tokenizer", "tokenizer"), ("scheduler", "scheduler"))}
+        own |= {f"sample.{name}": OF_EXPERTS["num_frames" if name == "frames" else name]
+                for name in ("height", "width", "frames")}
+        return own | {key.replace("__", ".").replace("_", "-"): value for key, value in more.items()}
+
+    def latents(self, output, count):
+        return [read_clip(output, index)["latents"] for index in range(count)]
+
+    def limit(self, options, ranks):
+        """Memory of a rank that is too small for both experts."""
+        memory = [rank["memory"] for rank in self.planned(options, "--ranks", ranks)["by_rank"]]
+        return max(one["denoise"] - one["parts"]["queue"] for one in memory) - 1
+
+    def test_equals_diffusers(self):
+        output = self.make(self.options(self.folder / "out"))
+        expected = read_safetensors(EXPERTS / "pipeline.safetensors")
+        for index, found in enumerate(self.latents(output, 3)):
+            self.assertLess(relative(found, expected[f"clip{index}.latents"]), 1e-5, index)
+        with h5py.File(output / "clips" / "000000.h5") as file:
+            self.assertEqual((file.attrs["guidance"], file.attrs["guidance_2"]), (5, 2))
+        with h5py.File(output / "clips" / "000001.h5") as file:
+            self.assertEqual(file.attrs["guidance_2"], 3.5, "by default guidance")
+        steps = OF_EXPERTS["steps_of_first"][0]
+        self.assertIn(f"experts: {steps} steps by transformer, then {10 - steps} by transformer_2; "
+                      "both in memory", self.planned(self.options(output), "--ranks", 1)["description"])
+
+    def test_experts_that_do_not_fit_together_are_in_memory_in_turn(self):
+        clips = [OF_EXPERTS["clips"][0]] * 2
+        expected = self.latents(self.make(self.options(self.folder / "free", clips)), 2)
+        for ranks in (1, 2):
+            free = self.options(self.folder / f"tight_{ranks}", clips, parallel__replicas=1)
+            tight = free | {"device.memory-limit": self.limit(free, ranks)}
+            planned = self.planned(tight, "--ranks", ranks)
+            self.assertTrue(planned["experts_in_turn"])
+            self.assertIn("one at a time in memory", planned["description"])
+            output = self.make(tight, ranks)
+            for found, exact in zip(self.latents(output, 2), expected):
+                numpy.testing.assert_array_equal(found, exact)
+            with h5py.File(output / "trace.h5") as file:
+                spans = file["spans"][()]
+            loads = spans[(spans["name"] == b"load") & (spans["rank"] == 0)]
+            # The text encoder; the stage of denoising, which loads nothing yet; each expert for
+            # each clip.
+            self.assertEqual(sorted(zip(loads["clip"], loads["step"]))[-4:],
+                             [(0, -1), (0, 5), (1, -1), (1, 5)])
+
+    def test_goes_on_on_either_side_of_the_switch(self):
+        clip = OF_EXPERTS["clips"][0] | {"steps": 60}
+        expected, = self.latents(self.make(self.options(self.folder / "all", [clip])), 1)
+        first = self.planned(self.options(self.output, [clip]), "--ranks", 1)["experts"]["steps"][0]
+        self.assertEqual(first, 24)  # 60 steps of the shift 5
+        for least in (3, first + 3):
+            self.output = self.folder / f"killed_{least}"
+            job = self.options(self.output, [clip], restart__every=1)
+            self.disturb(2, lambda _, ranks: os.kill(ranks[1], signal.SIGKILL), job,
+                         lambda: any(step >= least for step in self.saved_quietly().values()))
+            self.assertEqual(self.saved()[0] > first, least > first)
+            found, = self.latents(self.make(job | {"output.if-exists": "resume"}, ranks=3), 1)
+            numpy.testing.assert_array_equal(found, expected)
+
+    def test_refuses_what_two_transformers_have_not(self):
+        for more, said in (({"sample.cache": "every:2"}, "sample.cache: found every:2"),
+                           ({"sample.cache": "teacache:0.1"}, "sample.cache: found teacache:0.1")):
+            outcome = run(self.options(self.folder / "out") | more)
+            self.assertEqual(outcome.status, 64, outcome)
+            self.assertIn(said, outcome.lines(ERROR)[0])
+        outcome = run(options(self.folder / "out") | {"sample.guidance-2": 3})
+        self.assertEqual(outcome.status, 64, outcome)
+        self.assertIn("sample.guidance-2: found 3 for clip 0, expected none: the model has no "
+                      "second transformer", outcome.lines(ERROR)[0])
+        outcome = run(options(self.folder / "out") | {"model.transformer-2": TEXTS / "transformer"})
+        self.assertEqual(outcome.status, 64, outcome)
+        self.assertIn("model.transformer-2: found", outcome.lines(ERROR)[0])
 
 
 if __name__ == "__main__":

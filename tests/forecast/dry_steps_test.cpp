@@ -71,9 +71,9 @@ class TwoWidthsFamily final : public Family {
   }
   std::vector<std::int64_t> share(const DenoiseLayout&, int rank) const override { return {rank}; }
   std::int64_t layers() const override { return 1; }
-  std::unique_ptr<const Denoiser> denoiser(const Checkpoint& weights, DType, const WeightPlacement&,
+  std::unique_ptr<const Denoiser> denoiser(const OpenPart& open, DType, const WeightPlacement&,
                                            std::int64_t) const override {
-    return std::make_unique<TwoWidths>(weights.device());
+    return std::make_unique<TwoWidths>(open(ModelPart::transformer).device());
   }
   std::unique_ptr<const Decoder> decoder(const Checkpoint&, DType) const override { return {}; }
 
@@ -85,22 +85,10 @@ class TwoWidthsFamily final : public Family {
   T5Config text_;
 };
 
-// A sampler of these timesteps, which changes nothing.
-class Timesteps final : public Sampler {
- public:
-  explicit Timesteps(std::vector<double> timesteps) : timesteps_(std::move(timesteps)) {}
-  int calls() const override { return int(timesteps_.size()); }
-  double timestep(int i) const override { return timesteps_.at(std::size_t(i)); }
-  void step(int, const Tensor&, Tensor&, std::vector<Tensor>&, const DrawNoise&) const override {}
-
- private:
-  std::vector<double> timesteps_;
-};
-
 DenoiseCost cost(const std::vector<double>& timesteps, std::vector<bool> computed = {}) {
   static const TwoWidthsFamily family;
   Clip clip = dry_clip({4, 8, 8}, channels, 4, 1, 1, 3);
-  clip.sampling.sampler = std::make_shared<const Timesteps>(timesteps);
+  clip.sampling.sampler = std::make_shared<const StillSampler>(timesteps);
   if (!computed.empty()) {
     clip.sampling.computed = std::make_shared<const std::vector<bool>>(std::move(computed));
   }

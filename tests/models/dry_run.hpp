@@ -1,11 +1,14 @@
 #pragma once
 // Compares what a dry run counts with what the same code takes.
+#include "job/denoise.hpp"
 #include "models/cogvideox/decoder.hpp"
 #include "models/cogvideox/encoder.hpp"
 #include "models/cogvideox/transformer.hpp"
+#include "models/common/experts.hpp"
 #include "models/opensora/transformer.hpp"
 #include "models/reference.hpp"
 #include "models/wan/transformer.hpp"
+#include "support/dry_workloads.hpp"
 #include "support/ranks.hpp"
 #include "tensor/ledger.hpp"
 
@@ -86,6 +89,40 @@ inline auto denoise(const WanConfig& c, bool frame_0 = false) {
                                    rows > 0 ? zeros({rows, 2, c.vision_channels}) : Tensor()),
         transformer.embed(500), images, Blocks::compute, {},
         frame_0 ? transformer.embed(0) : Tensor());
+  };
+}
+
+/// One step of each of two experts, of which only one is in memory at a time.
+inline auto denoise_in_turn(const WanConfig& c, DType dtype) {
+  return [c, dtype](const std::unique_ptr<const Experts>& model, const comm::Group& group,
+                    Device device) {
+    constexpr std::int64_t tokens = 9;
+    Batch batch{dry_clip({5, 3 * c.patch.rows, 4 * c.patch.columns}, c.in_channels, 17, 2, 2,
+                         tokens)};
+    batch.front().record.settings.seed = 1;
+    batch.front().sampling.sampler =
+        std::make_shared<const StillSampler>(std::vector<double>{900, 100});
+    DenoiseLayout layout;
+    layout.mesh = {1, 1, 1};
+    layout.tokens = Layout::replicated({5, 3, 4}, 1);
+    layout.latents = Layout::replicated(batch.front().latents, 1);
+    layout.text = Layout::replicated({tokens}, 1);
+    const Conditioning conditioning{
+        Tensor::zeros({tokens, 2, c.text_channels}, dtype, device.host()), {}};
+    Denoising denoising(group, layout, batch, {&conditioning, 1}, *model);
+    while (!denoising.finished()) denoising.step_together();
+  };
+}
+
+/// Made so, with expert 0 in memory. weights: of both.
+inline auto experts_in_turn(const WanConfig& c, DType dtype) {
+  return [c, dtype](const Checkpoint& weights) {
+    auto model = std::make_unique<const Experts>(
+        weights.device(), 500, true, [=](int) -> std::unique_ptr<const Denoiser> {
+          return std::make_unique<WanTransformer>(weights, c, dtype);
+        });
+    model->use(0);
+    return model;
   };
 }
 

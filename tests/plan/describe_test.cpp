@@ -95,6 +95,7 @@ TEST(Describe, TheTextIsThatOfTheValueAlone) {
   changes("/decoder_weights", 1);
   changes("/offloads", true);
   changes("/unloads_decoder", true);
+  changes("/experts", {{"steps", {3, 4}}});
   changes("/speeds", {1, 2});
   changes("/step/sent_bytes", 1);
 }

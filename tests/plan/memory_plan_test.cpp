@@ -29,6 +29,33 @@ TEST(Memory, TransformerAndDecoderAreOffloadedInTurnWhereTheyMust) {
   EXPECT_THAT(excess_text(memory), HasSubstr("while it denoises (100.00 MiB of weights"));
 }
 
+TEST(Memory, ExpertsAreInMemoryInTurnWhereBothDoNotFit) {
+  // Weights: two experts of 100 MiB, decoder 60 MiB.
+  constexpr std::int64_t mib = 1 << 20;
+  MemoryPlan memory;
+  memory.ranks = {{.denoise = {200 * mib, 10 * mib},
+                   .decode = {60 * mib, 20 * mib},
+                   .denoise_in_turn = {100 * mib, 15 * mib}}};
+  const auto under = [&](std::int64_t limit) {
+    memory.limits = {limit};
+    return with_offloading(memory);
+  };
+  EXPECT_FALSE(under(300 * mib).experts_in_turn);
+  EXPECT_TRUE(under(220 * mib).offloads) << "transformers alone, both of them";
+  EXPECT_FALSE(under(220 * mib).experts_in_turn);
+  const MemoryPlan one = under(180 * mib);
+  EXPECT_TRUE(one.experts_in_turn && !one.unloads_decoder && !one.offloads);
+  EXPECT_EQ(one.denoise(0), (100 + 15 + 60) * mib);
+  EXPECT_EQ(one.decode(0), (60 + 20 + 100) * mib);
+  const MemoryPlan alone = under(120 * mib);
+  EXPECT_TRUE(alone.experts_in_turn && alone.offloads && alone.fits());
+  memory.decoder = WeightsChoice::replicated;
+  EXPECT_FALSE(under(120 * mib).offloads);
+  EXPECT_TRUE(under(180 * mib).experts_in_turn);
+  memory.ranks[0].denoise_in_turn = {};
+  EXPECT_FALSE(under(180 * mib).experts_in_turn) << "one transformer";
+}
+
 TEST(Memory, EncoderOfInputsIsAloneExceptInSplitMode) {
   // Weights: encoder 40 MiB, decoder 60 MiB, transformer 30 MiB.
   constexpr std::int64_t mib = 1 << 20;

@@ -48,16 +48,16 @@ inline WanFolder wan_folder(const WanConfig& transformer, const WanVaeConfig& va
   return folder;
 }
 
-/// A sampler of any predictions, which changes nothing.
+/// A sampler of any predictions at these timesteps, which changes nothing.
 class StillSampler final : public Sampler {
  public:
-  explicit StillSampler(int calls) : calls_(calls) {}
-  int calls() const override { return calls_; }
-  double timestep(int) const override { return 0; }
+  explicit StillSampler(std::vector<double> timesteps) : timesteps_(std::move(timesteps)) {}
+  int calls() const override { return int(timesteps_.size()); }
+  double timestep(int i) const override { return timesteps_.at(std::size_t(i)); }
   void step(int, const Tensor&, Tensor&, std::vector<Tensor>&, const DrawNoise&) const override {}
 
  private:
-  int calls_;
+  std::vector<double> timesteps_;
 };
 
 /// A clip of these latents [frame, row, column], with what a dry run looks at. texts: of `tokens`
@@ -73,7 +73,7 @@ inline Clip dry_clip(const Shape& latents, std::int64_t latent_channels, std::in
   clip.format.branches = branches;
   clip.video = {frames, 8 * latents[1], 8 * latents[2]};
   clip.texts.resize(std::size_t(texts), std::vector<std::int32_t>(std::size_t(tokens)));
-  clip.sampling.sampler = std::make_shared<const StillSampler>(1);
+  clip.sampling.sampler = std::make_shared<const StillSampler>(std::vector<double>{0});
   return clip;
 }
 

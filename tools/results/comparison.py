@@ -10,7 +10,7 @@ from .hdf5 import Damaged, attributes, dataset, opened, present, read
 
 REQUEST = ("prompt", "negative_prompt", "seed", "steps", "guidance", "fps", "scheduler", "dtype",
            "fingerprint", "input_hash", "last_image_hash", "input_frames",
-           "strength", "flow_shift", "noise_levels")  # attributes; others, such as layout and model, do not change the values
+           "strength", "flow_shift", "noise_levels", "guidance_2")  # attributes; others, such as layout and model, do not change the values
 BLOCK = 1 << 22  # bytes that are read at a time at least, if the array has as many
 
 

@@ -13,7 +13,7 @@ LATENTS = ("latents", "prompt_embeds", "negative_prompt_embeds")  # tensors of a
 NUMBERS = {"float16": "F16", "float32": "F32", "float64": "F64"}  # its names of types
 FACTS = ("seed", "steps", "guidance", "model", "scheduler", "dtype", "fingerprint", "image",
          "last_image",
-         "video", "strength", "flow_shift", "noise_levels")
+         "video", "strength", "flow_shift", "noise_levels", "guidance_2")
 BLOCK = 1 << 24  # bytes that are read and written at a time at least
 
 

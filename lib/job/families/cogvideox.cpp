@@ -136,12 +136,12 @@ std::vector<std::int64_t> CogVideoX::share(const DenoiseLayout& layout, int rank
                          {&layout.tokens, &layout.text});
 }
 
-std::unique_ptr<const Denoiser> CogVideoX::denoiser(const Checkpoint& weights, DType dtype,
+std::unique_ptr<const Denoiser> CogVideoX::denoiser(const OpenPart& open, DType dtype,
                                                     const WeightPlacement& placement,
                                                     std::int64_t layers) const {
   CogVideoXConfig config = folder_.transformer;
   config.layers = layers;
-  return std::make_unique<CogVideoXTransformer>(weights, config, dtype, placement);
+  return std::make_unique<CogVideoXTransformer>(open(ModelPart::transformer), config, dtype, placement);
 }
 
 std::unique_ptr<Trainable> CogVideoX::trainable(const Checkpoint& weights, DType dtype,

@@ -19,7 +19,7 @@ class CogVideoX final : public Family {
   ClipWorkload workload(const Clip& clip, std::int64_t text_tokens) const override;
   std::vector<std::int64_t> share(const DenoiseLayout& layout, int rank) const override;
   std::int64_t layers() const override { return folder_.transformer.layers; }
-  std::unique_ptr<const Denoiser> denoiser(const Checkpoint& weights, DType dtype,
+  std::unique_ptr<const Denoiser> denoiser(const OpenPart& open, DType dtype,
                                            const WeightPlacement& placement,
                                            std::int64_t layers) const override;
   std::unique_ptr<const Decoder> decoder(const Checkpoint& weights, DType dtype) const override;

@@ -140,12 +140,12 @@ std::vector<std::int64_t> OpenSora::share(const DenoiseLayout& layout, int rank)
   return share;
 }
 
-std::unique_ptr<const Denoiser> OpenSora::denoiser(const Checkpoint& weights, DType dtype,
+std::unique_ptr<const Denoiser> OpenSora::denoiser(const OpenPart& open, DType dtype,
                                                    const WeightPlacement& placement,
                                                    std::int64_t layers) const {
   STDiTConfig config = folder_.transformer;
   config.layers = layers;
-  return std::make_unique<STDiT>(weights, config, dtype, placement);
+  return std::make_unique<STDiT>(open(ModelPart::transformer), config, dtype, placement);
 }
 
 std::unique_ptr<Trainable> OpenSora::trainable(const Checkpoint& weights, DType dtype,

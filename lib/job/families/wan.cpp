@@ -66,10 +66,19 @@ SamplingRecipe Wan::sampling(Clip& clip, const Job& job) const {
                                    [&]() -> std::shared_ptr<const Sampler> {
                                      return sampler.make(settings, clip.steps());
                                    }),
-          .guidance = {constant_guidance(clip.guidance()), folder_.transformer.out_channels},
+          .guidance = {guidance(clip), folder_.transformer.out_channels},
           .noise = {.channels_first = true},
           .first_noise = {},
           .holds_image = clip.input && folder_.expand_timesteps};
+}
+
+// Of two experts each has its own. Whether there is guidance at all is said by that of the first.
+GuidanceScale Wan::guidance(const Clip& clip) const {
+  if (!folder_.boundary) return constant_guidance(clip.guidance());
+  return [boundary = *folder_.boundary, first = clip.guidance(),
+          second = clip.record.settings.guidance_2.value()](double timestep) {
+    return expert_of(timestep, boundary) == 0 ? first : second;
+  };
 }
 
 void Wan::complete(Clip& clip, const Job& job, const ClipRequest& request,
@@ -132,15 +141,26 @@ std::vector<std::int64_t> Wan::share(const DenoiseLayout& layout, int rank) cons
                          {&layout.tokens});
 }
 
-std::unique_ptr<const Denoiser> Wan::denoiser(const Checkpoint& weights, DType dtype,
+std::unique_ptr<const Denoiser> Wan::denoiser(const OpenPart& open, DType dtype,
                                               const WeightPlacement& placement,
                                               std::int64_t layers) const {
   WanConfig config = folder_.transformer;
   config.layers = layers;
-  return std::make_unique<WanTransformer>(weights, config, dtype, placement);
+  const auto make = [=](ModelPart part) -> std::unique_ptr<const Denoiser> {
+    return std::make_unique<WanTransformer>(open(part), config, dtype, placement);
+  };
+  if (!folder_.boundary) return make(ModelPart::transformer);
+  const auto load = [=](int expert) {
+    return make(expert == 0 ? ModelPart::transformer : ModelPart::transformer_2);
+  };
+  return std::make_unique<Experts>(open(ModelPart::transformer).device(), *folder_.boundary,
+                                   placement.experts_in_turn, load);
 }
 
 void Wan::require_trainable() const {
+  require(!folder_.boundary, Status::usage,
+          "model.path: {} has two transformers, which cannot be trained, expected a model with one",
+          folder_.paths.root.string());
   require(!folder_.transformer.takes_image(), Status::usage,
           "model.path: {} makes videos from images, expected a model of Wan for text to video: "
           "others cannot be trained",

@@ -6,8 +6,8 @@
 
 namespace reelmesh {
 
-/// Wan 2.1 and Wan 2.2's TI2V-5B, from texts or from images. Each rank has the whole text, and the
-/// rows of the image encoder, so that only video tokens are exchanged.
+/// Wan 2.1 and 2.2, from texts or from images. Each rank has the whole text, and the rows of the image
+/// encoder, so that only video tokens are exchanged.
 class Wan final : public Family {
  public:
   explicit Wan(const ModelPaths& paths) : folder_(WanFolder::open(paths)) {}
@@ -20,7 +20,9 @@ class Wan final : public Family {
   ClipWorkload workload(const Clip& clip, std::int64_t text_tokens) const override;
   std::vector<std::int64_t> share(const DenoiseLayout& layout, int rank) const override;
   std::int64_t layers() const override { return folder_.transformer.layers; }
-  std::unique_ptr<const Denoiser> denoiser(const Checkpoint& weights, DType dtype,
+  int experts() const override { return folder_.boundary ? 2 : 1; }
+  int expert(double timestep) const override { return folder_.expert(timestep); }
+  std::unique_ptr<const Denoiser> denoiser(const OpenPart& open, DType dtype,
                                            const WeightPlacement& placement,
                                            std::int64_t layers) const override;
   std::unique_ptr<const Decoder> decoder(const Checkpoint& weights, DType dtype) const override;
@@ -38,12 +40,14 @@ class Wan final : public Family {
   bool takes(InputKind kind) const override;
   LastImage last_image() const override;
   void set_encoding(Clip& clip, std::int64_t made_frames) const;
-  /// Error(usage) for models that take images.
+  /// Error(usage) for models that take images or have two transformers.
   void require_trainable() const;
   ClipDefaults defaults() const override;
   void check_options(const Job& job) const override;
   bool takes_flow_shift() const override { return true; }
+  bool has_second_transformer() const override { return folder_.boundary.has_value(); }
   SamplingRecipe sampling(Clip& clip, const Job& job) const;
+  GuidanceScale guidance(const Clip& clip) const;
   std::optional<CacheCoefficients> cache_coefficients() const override {
     return known_cache_coefficients(folder_.transformer);
   }

@@ -73,6 +73,7 @@ const std::vector<Kind>& kinds() {
       {ModelPart::transformer, "STDiT", {P::open_sora}, stdit, stdit},
       {ModelPart::transformer, "STDiT3", {P::open_sora}, stdit, stdit},
       {ModelPart::transformer, "WanTransformer3DModel", {P::wan}, wan, wan},
+      {ModelPart::transformer_2, "WanTransformer3DModel", {P::wan}, wan, wan},
       {ModelPart::vae, "AutoencoderKLCogVideoX", {P::cogvideox}, cogvideox_vae, cogvideox_decoder},
       {ModelPart::vae, "AutoencoderKL", {P::open_sora}, opensora_vae, opensora_decoder},
       {ModelPart::vae, "OpenSoraVAE_V1_2", {P::open_sora}, opensora_vae, opensora_decoder},

@@ -1,6 +1,6 @@
 #pragma once
-// The parts of a model's folder that hold weights: transformer/, vae/, text_encoder/ and others.
-// The class named in a part's config.json decides which tensors it has.
+// The parts of a model's folder that hold weights, such as transformer/ and vae/. The class
+// named in a part's config.json decides which tensors it has.
 #include <array>
 #include <string>
 #include <vector>

@@ -67,7 +67,7 @@ ModelPreset model_preset(std::string_view name) {
   preset.model_index = found.at("model_index");
   for (const ModelPart part : model_parts) {
     const ModelFolder& folder = model_folder(part);
-    if (folder.in_all_models || found.contains(folder.name)) {
+    if (!folder.optional || found.contains(folder.name)) {
       preset.parts[part] = found.at(folder.name);
     }
   }
@@ -76,6 +76,10 @@ ModelPreset model_preset(std::string_view name) {
   const std::size_t others = preset.image_processor.is_null() ? 4 : 5;
   expect(found.size() == others + preset.parts.size(), "preset '{}' has keys that nothing reads",
          name);
+  const json second = preset.model_index.value(part_folder(ModelPart::transformer_2), json());
+  if (!second.empty() && second.front().is_string()) {
+    preset.parts[ModelPart::transformer_2] = preset.parts[ModelPart::transformer];
+  }
   return preset;
 }
 

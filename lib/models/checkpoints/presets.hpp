@@ -26,12 +26,13 @@ struct ModelPreset {
 std::vector<std::string> preset_names();
 
 /// The full-size presets have the configurations of THUDM's CogVideoX-2b, CogVideoX-5b,
-/// CogVideoX1.5-5B, CogVideoX-5b-I2V and CogVideoX1.5-5B-I2V on the hub and of hpcai-tech's
-/// Open-Sora 1.0 and 1.2; the tiny ones have their structure. Error(internal) for another name.
+/// CogVideoX1.5-5B, CogVideoX-5b-I2V and CogVideoX1.5-5B-I2V on the hub, of hpcai-tech's Open-Sora
+/// 1.0 and 1.2 and of Wan 2.1 and 2.2; the tiny ones have their structure. Error(internal) for another name.
 ///
 /// They are the files presets/*.json, which are compiled in. An entry has the keys of ModelPreset;
 /// it begins with those of the entries that "like" names, one after the other, and changes values
-/// in them. Entries of "bases" are parts of presets and have no name for users.
+/// in them. The second transformer of a model that has one is configured as the first. Entries of
+/// "bases" are parts of presets and have no name for users.
 ModelPreset model_preset(std::string_view name);
 
 }  // namespace reelmesh

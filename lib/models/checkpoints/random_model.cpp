@@ -27,6 +27,7 @@ struct Gain {
 std::vector<Gain> part_gains(ModelPart part, const T5Config& t5) {
   switch (part) {
     case ModelPart::transformer:
+    case ModelPart::transformer_2:
       return {{"text_proj", 1.5},
               {"to_out", 1.5},
               {"norm1.linear", 0.7},

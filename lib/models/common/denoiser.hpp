@@ -98,16 +98,21 @@ class Denoiser {
 
   virtual Device device() const = 0;
   /// Whether the host takes no part in fetching weights, so that predict_together() can be captured
-  /// in a CUDA graph if the messages of the task's group can.
+  /// in a CUDA graph if the messages of the task's group can. An expert is in use.
   virtual bool capturable() const { return true; }
   /// Which computation a step with this timestep is, for models that choose it by the timestep, as
   /// of two experts of which one takes the noisy steps: whatever a step depends on beside the
   /// values of its tensors.
   virtual int expert(double /*timestep*/) const { return 0; }
+  /// From now on steps are those of this expert, and prepare() is for them. What was prepared for
+  /// another must be gone, since its weights may be. → whether weights were loaded. Collective as
+  /// loading.
+  virtual bool use(int /*expert*/) const { return false; }
   /// The embedding of a timestep for predict_together(), on device(); of all timesteps of one
-  /// shape.
+  /// shape. An expert is in use.
   virtual Tensor embed(double timestep) const = 0;
-  /// conditioning: of each clip. The denoiser must outlive the result. Collective over task.group.
+  /// For steps of the expert that is in use. conditioning: of each clip. The denoiser must outlive
+  /// the result. Collective over task.group.
   virtual std::unique_ptr<Prepared> prepare(const DenoiseTask& task,
                                             std::span<const Conditioning> conditioning) const = 0;
 };

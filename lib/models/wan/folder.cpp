@@ -5,16 +5,6 @@
 namespace reelmesh {
 namespace {
 
-void refuse_two_transformers(const ModelPaths& paths) {
-  const std::filesystem::path file = paths.root / "model_index.json";
-  const auto refuse = [&](const char* key) {
-    fail(Status::data, "{}: {} is given, expected one transformer (Wan 2.2 A14B is not supported)",
-         file.string(), key);
-  };
-  if (read_model_index(file).parts.contains("transformer_2")) refuse("transformer_2");
-  if (Config::read(file).has("boundary_ratio")) refuse("boundary_ratio");
-}
-
 // image_dim, not the class of the pipeline, decides whether there is an image encoder.
 WanFolder::Vision open_vision(const ModelPaths& paths, const WanConfig& transformer) {
   paths.need(ModelPart::image_encoder);
@@ -35,10 +25,22 @@ WanFolder::Vision open_vision(const ModelPaths& paths, const WanConfig& transfor
   return vision;
 }
 
+// The timestep at which the second transformer takes over; none without one.
+std::optional<double> read_boundary(const ModelPaths& paths, const FlowSettings& settings) {
+  const std::filesystem::path file = paths.root / "model_index.json";
+  const Config index = Config::read(file);
+  const std::optional<double> ratio = index.find_double("boundary_ratio", 0, 1);
+  const bool two = paths.has(ModelPart::transformer_2);
+  require(ratio.has_value() == two, Status::data,
+          "{}: found {} transformer_2 and {} boundary_ratio, expected both or neither",
+          file.string(), two ? "a" : "no", ratio ? "a" : "no");
+  if (!ratio) return std::nullopt;
+  return *ratio * static_cast<double>(settings.num_train_timesteps);
+}
+
 }  // namespace
 
 WanFolder WanFolder::open(const ModelPaths& paths) {
-  refuse_two_transformers(paths);
   WanFolder f;
   f.paths = paths;
   f.expand_timesteps =
@@ -48,6 +50,13 @@ WanFolder WanFolder::open(const ModelPaths& paths) {
   f.text_encoder = T5Config::read(Config::read(paths.text_encoder / "config.json"));
   const Config scheduler = Config::read(paths.scheduler / "scheduler_config.json");
   f.scheduler = read_flow_scheduler(scheduler, class_of_part(paths, "scheduler", scheduler));
+  f.boundary = read_boundary(paths, f.scheduler.settings);
+  if (f.boundary) {
+    const Config second = Config::read(paths.transformer_2 / "config.json");
+    require(WanConfig::read(second) == f.transformer, Status::data,
+            "{}: differs from that of {}, expected two transformers of one size",
+            second.file().string(), paths.transformer.string());
+  }
   require_as_in_transformer(paths, "the text encoder has {} channels", f.text_encoder.d_model,
                             f.transformer.text_channels);
   require_as_in_transformer(paths, "the autoencoder has {} latent channels", f.vae.latent_channels,

@@ -1,10 +1,11 @@
 #pragma once
-// A model of Wan 2.1, or Wan 2.2's TI2V-5B, in the layout of the Hugging Face hub: model_index.json
-// and a folder per part.
+// A model of Wan 2.1 or 2.2 in the layout of the Hugging Face hub: model_index.json and a folder per
+// part.
 #include <array>
 #include <optional>
 
 #include "models/clip/config.hpp"
+#include "models/common/experts.hpp"
 #include "models/common/flow_scheduler.hpp"
 #include "models/t5/t5.hpp"
 #include "models/wan/config.hpp"
@@ -19,7 +20,10 @@ struct WanFolder {
   static constexpr std::array pipeline_classes{"WanPipeline", "WanImageToVideoPipeline"};
 
   ModelPaths paths;
-  WanConfig transformer;
+  WanConfig transformer;  ///< of both experts
+  /// Of expert_of(): expert 0 is in transformer/, 1 in transformer_2/; none: there is one
+  /// transformer.
+  std::optional<double> boundary;
   WanVaeConfig vae;
   T5Config text_encoder;
   FlowScheduler scheduler;
@@ -39,6 +43,8 @@ struct WanFolder {
   /// "expand_timesteps" of model_index.json: frame 0 of the latents may be that of an image, whose
   /// tokens have timestep 0 (TI2V-5B).
   bool expand_timesteps = false;
+  /// The transformer that takes steps with this timestep: 0 or 1.
+  int expert(double timestep) const { return boundary ? expert_of(timestep, *boundary) : 0; }
 
   /// Throws Error(no_input) for missing folders and files, Error(data) if this is not such a model
   /// or its parts do not match.

@@ -49,8 +49,8 @@ TEST_P(Clips, EqualTheReferenceAfterEveryStep) {
   ASSERT_EQ(batch.front().latent_shape(), z.shape());
   const DenoiseLayout& layout = planned.clip_plan(batch.front(), planned.plan).denoise.front();
   const Family& family = *planned.family;
-  const auto model =
-      family.denoiser(family.open(ModelPart::transformer), DType::float32, {}, family.layers());
+  const auto model = family.denoiser([&](ModelPart part) { return family.open(part); },
+                                     DType::float32, {}, family.layers());
   const Tensor text = reference.text(row);
   const Conditioning conditioning{text.reshape({text.shape(0), 1, text.shape(1)})};
   Denoising denoising(world, layout, batch, {&conditioning, 1}, *model);

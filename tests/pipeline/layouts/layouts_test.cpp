@@ -104,7 +104,9 @@ class Layouts : public ::testing::Test {
   }
 
   // The first two clips of a tiny model's reference; those of ti2v begin from a text and an image.
-  std::string wan(const std::string& kind = "float32") {
+  // model: another folder than that of this kind, with options.
+  std::string wan(const std::string& kind = "float32", int steps = 4,
+                  const std::string& model = {}) {
     const std::filesystem::path texts = data / "wan" / "float32";
     const auto facts =
         parse_json(read_text(data / "wan" / kind / "pipeline.json", 1 << 20), "pipeline.json");
@@ -117,12 +119,12 @@ class Layouts : public ::testing::Test {
     }
     return fmt::format(
         "--model.path {} --model.text-encoder {} --model.tokenizer {} --prompt.file {} "
-        "--sample.height {} --sample.width {} --sample.frames {} --sample.steps 4 "
+        "--sample.height {} --sample.width {} --sample.frames {} --sample.steps {} "
         "--output.embeddings yes",
-        (data / "wan" / kind).string(), (texts / "text_encoder").string(),
+        model.empty() ? (data / "wan" / kind).string() : model, (texts / "text_encoder").string(),
         (texts / "tokenizer").string(), write("wan.jsonl", prompt_lines(clips, fields)).string(),
         facts.at("height").get<int>(), facts.at("width").get<int>(),
-        facts.at("num_frames").get<int>());
+        facts.at("num_frames").get<int>(), steps);
   }
 
   // kind: of the tiny models for images, whose other parts are those of the model for texts.
@@ -372,6 +374,20 @@ TEST_F(Layouts, WanFromTextOrImage) {  // 3 x 2 x 3 tokens, 3 heads
                     {3, phased + " --parallel.weights sharded", "sharded"}}));
   expect_same(wan("ti2v") + " --numerics.dtype bfloat16" + latents_only,
               {{4, phased + mesh(2, 2, 1) + frames, "ring 2"}});
+}
+
+// Steps of each expert: 3, so that graphs are replayed.
+TEST_F(Layouts, WanOfTwoExperts) {
+  const std::string model = fmt::format(
+      "{0}/experts --model.transformer {0}/float32/transformer --model.vae {0}/float32/vae "
+      "--model.scheduler {0}/float32/scheduler",
+      (data / "wan").string());
+  expect_same(
+      wan("float32", 6, model) + latents_only + " --sample.guidance-2 2",
+      {{2, phased, "cfg 2 x ring 1 x ulysses 1"},
+       {3, phased + height, "cfg 1 x ring 1 x ulysses 3"},
+       {5, phased + frames + mesh(1, 1, 5) + " --parallel.weights sharded", "sharded"},
+       {3, split + " --parallel.weights host", "host"}});
 }
 
 TEST_F(Layouts, WanWithStepsLeftOut) {

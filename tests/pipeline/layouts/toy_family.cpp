@@ -303,10 +303,10 @@ class Toy final : public Family {
   }
   std::vector<std::int64_t> share(const DenoiseLayout&, int rank) const override { return {rank}; }
   std::int64_t layers() const override { return 1; }
-  std::unique_ptr<const Denoiser> denoiser(const Checkpoint& weights, DType dtype,
+  std::unique_ptr<const Denoiser> denoiser(const OpenPart& open, DType dtype,
                                            const WeightPlacement& placement,
                                            std::int64_t) const override {
-    return std::make_unique<ToyDenoiser>(weights, t5_.d_model, dtype, placement);
+    return std::make_unique<ToyDenoiser>(open(ModelPart::transformer), t5_.d_model, dtype, placement);
   }
   std::unique_ptr<Trainable> trainable(const Checkpoint& weights, DType dtype,
                                        const WeightPlacement& placement,
