@@ -194,7 +194,8 @@ inline std::vector<OpCut> op_table(bool real_sizes) {
       {"numbers", "rows", 129,
        elementwise([](Part&, Tensor x, const Tensor&) { return ops::numbers(x); })},
       {"converted", "rows", 129, elementwise([](Part& part, Tensor x, const Tensor&) {
-         return ops::converted(x, part.dtype() == DType::float32 ? DType::bfloat16 : DType::float32);
+         return ops::converted(x,
+                               part.dtype() == DType::float32 ? DType::bfloat16 : DType::float32);
        })},
       {"first_part", "tokens", 129, for_lengths([](Part& part, std::int64_t n) -> Results {
          return {{ops::first_part(part.cut({part.all, 2, 3, 1, n}))}};
