@@ -124,7 +124,7 @@ class WeightStream::State {
   std::size_t again(std::size_t first, std::size_t end);
   std::size_t size() const { return parts_.size(); }
   // Replaces the values of these parts, which are those of a layer.
-  void set(std::size_t first, std::size_t end, const ops::WeightRows& weight);
+  void set_together(std::size_t first, std::size_t end, const ops::WeightRows& weight);
   bool capturable() const { return !messages_.member() || messages_.capturable(); }
   const FetchedUnits& part(std::size_t index) const { return parts_[index]; }
 
@@ -199,7 +199,8 @@ std::size_t WeightStream::State::again(std::size_t first, std::size_t end) {
   return before;
 }
 
-void WeightStream::State::set(std::size_t first, std::size_t end, const ops::WeightRows& weight) {
+void WeightStream::State::set_together(std::size_t first, std::size_t end,
+                                       const ops::WeightRows& weight) {
   const ops::LinearForm& form = parts_[first].layer->form;
   expect(placement_.residence == Residence::sharded || form.device().is_cuda() ||
              form.device().only_shapes,
@@ -439,7 +440,9 @@ class WeightStream::Source final : public ops::WeightSource {
     return std::make_shared<const Source>(state_, first);
   }
 
-  void set(const ops::WeightRows& weight) const override { state_->set(first_, end_, weight); }
+  void set_together(const ops::WeightRows& weight) const override {
+    state_->set_together(first_, end_, weight);
+  }
 
   void visit(const Use& use) const override {
     for (std::size_t i = first_; i < end_; ++i) {

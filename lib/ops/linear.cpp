@@ -437,14 +437,14 @@ Tensor Linear::own_bias(const Tensor& bias) const {
   return device.is_cuda() ? bias.on(device).to(form_.dtype()) : bias.to(DType::float32);
 }
 
-void Linear::set(const WeightRows& weight, const Tensor& bias) {
+void Linear::set_together(const WeightRows& weight, const Tensor& bias) {
   expect(weight.in == form_.in() && weight.out == form_.out() && weight.dtype == form_.dtype() &&
              bias.numel() == bias_.numel(),
          "a linear layer of {} inputs and {} outputs in {} is given {} and {} in {}, bias {}",
          form_.in(), form_.out(), name_of(form_.dtype()), weight.in, weight.out,
          name_of(weight.dtype), bias.shape());
   if (source_ != nullptr) {
-    source_->set(weight);
+    source_->set_together(weight);
   } else {
     form_.pack(weight, 0, form_.units(), packed_);
   }

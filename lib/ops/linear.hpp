@@ -102,7 +102,7 @@ class WeightSource {
   virtual void visit(const Use& use) const = 0;
   /// Replaces the values, in the memory in which they are kept. Collective over the ranks that keep
   /// them together.
-  virtual void set(const WeightRows& weight) const = 0;
+  virtual void set_together(const WeightRows& weight) const = 0;
 };
 
 /// y = activation(x·Wᵀ + b). On the CPU the weight is packed in its own type; if GEMMs use a wider
@@ -135,8 +135,8 @@ class Linear {
   }
 
   /// Replaces the values of this layer and of its copies, in their memory. Arguments as of the
-  /// constructor that reads rows, of the same shapes. Collective as WeightSource::set().
-  void set(const WeightRows& weight, const Tensor& bias = {});
+  /// constructor that reads rows, of the same shapes. Collective as WeightSource::set_together().
+  void set_together(const WeightRows& weight, const Tensor& bias = {});
 
   /// Where the values are from; null if they are kept.
   const std::shared_ptr<const WeightSource>& source() const { return source_; }

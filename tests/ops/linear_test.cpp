@@ -81,9 +81,9 @@ TEST(Linear, TakesOtherValuesInTheMemoryOfTheFirst) {
     const Tensor b = random_tensor({1000}, 3, dtype);
     Linear layer(rows(random_tensor({1000, 72}, 4, dtype)), random_tensor({1000}, 5, dtype));
     const Linear copy = layer;
-    layer.set(rows(w), b);
+    layer.set_together(rows(w), b);
     EXPECT_TRUE(same_bits(copy(x), Linear(w, b)(x)));
-    EXPECT_THROW(layer.set(rows(w)), Error) << "without a bias";
+    EXPECT_THROW(layer.set_together(rows(w)), Error) << "without a bias";
   }
 }
 

@@ -48,7 +48,8 @@ inline CaseGradient gradient_of(const GradientCase& c, const GradientRun& run) {
   Trainable& model = *made;
   EXPECT_EQ(model.targets().size(), c.lora ? c.lora->modules().size() : 0U);
   set_values(model, [&](std::size_t i) {
-    return c.lora ? stored_value(*c.lora, model.targets()[i / 2].module, i % 2 == 0) : model.initial(i);
+    return c.lora ? stored_value(*c.lora, model.targets()[i / 2].module, i % 2 == 0)
+                  : model.initial(i);
   });
 
   const Tensor latents = c.get("latents"), target = c.get("target");

@@ -11,7 +11,8 @@ Tensor ModelTraining::initial(const Checkpoint& checkpoint, std::size_t matrix) 
       .reshape({found.rows, found.columns});
 }
 
-void ModelTraining::set_parameters(const Checkpoint& checkpoint, const MatrixValues& values) const {
+void ModelTraining::set_parameters_together(const Checkpoint& checkpoint,
+                                            const MatrixValues& values) const {
   const Checkpoint given = checkpoint.with_values([&](const std::string& name, const Shape&) {
     const auto found = found_.by_name.find(name);
     expect(found != found_.by_name.end(), "{} is no parameter", name);
@@ -135,9 +136,8 @@ std::shared_ptr<TrainedLinear> LayerMaker::trained(const Made& made) {
     found_.add({target->module + ".lora_B", target->rank, out}, {});
   }
   if (std::ranges::count(parts, -1) == std::ssize(parts)) return layer;
-  layer->adapter =
-      std::make_unique<Adapter>(parts, found_.targets, in, out, made.dtype, weights_.device(),
-                                weights_.numerics());
+  layer->adapter = std::make_unique<Adapter>(parts, found_.targets, in, out, made.dtype,
+                                             weights_.device(), weights_.numerics());
   found_.adapted.push_back(layer);
   return layer;
 }
@@ -188,14 +188,14 @@ ops::Linear LayerMaker::backward(const Made& made, std::size_t piece) {
   return passes != nullptr ? passes->add(transposed, {}) : ops::Linear(transposed);
 }
 
-void LayerMaker::Made::set(const Checkpoint& weights) {
+void LayerMaker::Made::set_together(const Checkpoint& weights) {
   const std::vector<LinearParameters> pieces = parameters(weights, true);
   for (std::size_t i = 0; i < pieces.size(); ++i) {
-    products[i].set(pieces[i].weight, pieces[i].bias);
+    products[i].set_together(pieces[i].weight, pieces[i].bias);
     // On GPUs the gradient of the input comes from the same values.
     ops::Linear& backward = trained->backward[i];
     if (weights.device().is_cuda() || backward.in_features() == 0) continue;
-    backward.set(transposed_weight(pieces[i], true));
+    backward.set_together(transposed_weight(pieces[i], true));
   }
 }
 
@@ -234,7 +234,7 @@ void LayerMaker::finish() {
   if (training_->lora()) return;
   for (const Made& made : made_) {
     training_->found_.setters.push_back(
-        [layer = made](const Checkpoint& from) mutable { layer.set(from); });
+        [layer = made](const Checkpoint& from) mutable { layer.set_together(from); });
   }
 }
 

@@ -25,7 +25,7 @@ class ModelTraining {
   /// Replaces the values of all parameters in the layers of the model, in their memory. checkpoint:
   /// of which it was made. Collective over the ranks that give the values, and over those of its
   /// placement unless weights are replicated.
-  void set_parameters(const Checkpoint& checkpoint, const MatrixValues& values) const;
+  void set_parameters_together(const Checkpoint& checkpoint, const MatrixValues& values) const;
   /// Values of all matrices of a LoRA, whole.
   void set_adapters(std::span<const LoraValues> values) const;
 
@@ -104,7 +104,7 @@ class LayerMaker {
     // Of each piece.
     std::vector<LinearParameters> parameters(const Checkpoint& weights, bool bias) const;
     // Replaces the values of all products.
-    void set(const Checkpoint& weights);
+    void set_together(const Checkpoint& weights);
   };
   WeightStream* stream(Residing residing);
   std::shared_ptr<TrainedLinear> trained(const Made& made);

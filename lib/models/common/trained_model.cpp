@@ -88,7 +88,7 @@ void TrainedModel::set_together(const MatrixValues& values) {
     return training_.set_adapters(of_targets);
   }
   const PurposeScope purpose(Purpose::weights);
-  training_.set_parameters(checkpoint_, values);
+  training_.set_parameters_together(checkpoint_, values);
 }
 
 std::unique_ptr<Trainable::Prepared> TrainedModel::prepare(const DenoiseTask& task) const {

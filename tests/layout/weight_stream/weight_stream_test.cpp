@@ -281,7 +281,7 @@ TEST_P(Streams, TakeOtherValuesInTheirMemory) {
   const std::vector<ops::Linear> layers =
       with_layers_again(chain, [&](const ops::Linear& layer) { return stream.again(layer); });
   if (GetParam().residence == Residence::host) {  // on a CPU they stay in a file
-    EXPECT_THROW(chain.layers[0].set(chain.weights[0].rows(), chain.biases[0]), Error);
+    EXPECT_THROW(chain.layers[0].set_together(chain.weights[0].rows(), chain.biases[0]), Error);
     return;
   }
   const auto kept = [] {
@@ -294,7 +294,7 @@ TEST_P(Streams, TakeOtherValuesInTheirMemory) {
     {
       const Chain other = plain(DType::float32, seed);
       for (std::size_t i = 0; i < shapes.size(); ++i) {
-        chain.layers[i].set(other.weights[i].rows(), other.biases[i]);
+        chain.layers[i].set_together(other.weights[i].rows(), other.biases[i]);
       }
     }
     EXPECT_EQ(kept(), kept_before);

@@ -40,8 +40,9 @@ constexpr std::int32_t ids[] = {3, 17, 39, 0, 1};
 TEST_P(T5OnGpu, AgreesWithTheCpuBeyondTheRangeOfFloat16) {
   for (const float last_product : {0.3F, 10000.0F}) {
     const T5Part all{0, 2, true, true};
-    const T5Layers here(weights(last_product), config, all, DType::float32);
-    const T5Layers there(weights(last_product).on(test_device()), config, all, DType::float16);
+    const Checkpoint checkpoint = weights(last_product);
+    const T5Layers here(checkpoint, config, all, DType::float32);
+    const T5Layers there(checkpoint.on(test_device()), config, all, DType::float16);
     const Tensor result = there(there.embed(ids));
     EXPECT_EQ(result.dtype(), DType::float16);
     EXPECT_LT(relative_error(back(result), here(here.embed(ids))), 1e-2) << last_product;

@@ -668,7 +668,7 @@ TEST_F(Layouts, Weights) {
       {{1, host, "on the host: a rank keeps 0 B"},
        {1, sharded, "sharded: a rank keeps at most "},
        {2, sharded, "sharded"},
-       {3, sharded + frames + " --parallel.text-weights host", "layers 0-0:0@host,1-2:1@host"},
+       {3, sharded + frames + " --parallel.text-weights host", "layers 0-1:0@host,2-3:1@host"},
        {4, sharded + " --parallel.replicas 2 --parallel.cfg 1", "denoise replica 1: ranks 2-3"},
        {5, sharded + split + " --parallel.text 2", "denoise: ranks 2-3"},
        {3, host + " --parallel.text-weights replicated --sample.batch 2", "layers 0-0:0,1-2:1,3"},
@@ -695,7 +695,7 @@ TEST_F(Layouts, Weights) {
 TEST_F(Layouts, WeightsOfOneOfEachFamily) {
   expect_same(cogvideox("rotary", 3) + latents_only, {{1, host, "on the host: a rank keeps 0 B"},
                                                       {2, sharded, "sharded"},
-                                                      {3, host, "layers 0-0:0@host,1-2:1@host"},
+                                                      {3, host, "layers 0-1:0@host,2-3:1@host"},
                                                       {4, sharded, "sharded"}});
   expect_same(opensora("v1_0", 2) + latents_only,
               {{2, host, "on the host"}, {5, sharded + split, "sharded"}});
