@@ -671,7 +671,7 @@ TEST_F(Layouts, Weights) {
        {3, sharded + frames + " --parallel.text-weights host", "layers 0-1:0@host,2-3:1@host"},
        {4, sharded + " --parallel.replicas 2 --parallel.cfg 1", "denoise replica 1: ranks 2-3"},
        {5, sharded + split + " --parallel.text 2", "denoise: ranks 2-3"},
-       {3, host + " --parallel.text-weights replicated --sample.batch 2", "layers 0-0:0,1-2:1,3"},
+       {3, host + " --parallel.text-weights replicated --sample.batch 2", "layers 0-1:0,2-3:1,4"},
        {2, " --parallel.device-map " + json, "layers 0-0:0,1-1:0@host,2-2:1,3-3:1@host,4-4:1"},
        {7, sharded + phased + mesh(2, 1, 3), "denoise: ranks 0-5"},
        {8, sharded + phased + mesh(2, 2, 2), "sharded"}});
