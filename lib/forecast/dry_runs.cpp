@@ -467,11 +467,11 @@ DenoiseCost DryRuns::denoise(std::size_t size, const DenoiseLayout& layout, int 
     const Step found = step(batch, layout, rank, Residence::replicated, replica);
     const std::int64_t times = training_ ? replica.share_of(training_->settings.batch) : 1;
     const auto memory = [&](const Step& of) {
-      StageMemory memory =
+      StageMemory stage =
           of_stage(of.weights, of.loading, of.held + of.excess, of.per_thread, of.host);
-      add_on_host(memory, beside_.loras.shared, beside_.loras.per_thread);
-      memory.peers = of.peers;
-      return memory;
+      add_on_host(stage, beside_.loras.shared, beside_.loras.per_thread);
+      stage.peers = of.peers;
+      return stage;
     };
     cost.memory = memory(found);
     if (family_.experts() > 1) {

@@ -205,7 +205,7 @@ Tensor read_vision_pixels(const InputFile& file, const InputFacts& facts, const 
                          channel = i / (to.size * to.size);
       const std::int64_t at = ((top + row) * resized.shape(1) + left + column) * 3 + channel;
       const auto c = static_cast<std::size_t>(channel);
-      const auto value = static_cast<float>(double{resized.data<std::uint8_t>()[at]} * to.factor);
+      const auto value = static_cast<float>(double(resized.data<std::uint8_t>()[at]) * to.factor);
       pixels.data<float>()[i] = (value - to.mean[c]) / to.deviation[c];
     }
   };

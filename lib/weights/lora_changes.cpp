@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <iterator>
+#include <utility>
 
 #include "base/clones.hpp"
 #include "base/error.hpp"
@@ -107,10 +108,8 @@ bool is_for_images(std::string module) {
          std::ranges::any_of(ends, [&](std::string_view end) { return module.ends_with(end); });
 }
 
-/// A tensor of a LoRA, and the name that the transformer lacks.
-struct Unfitting {
-  std::string tensor, module;
-};
+// A tensor of a LoRA, and the name that the transformer lacks.
+using Unfitting = std::pair<std::string, std::string>;
 
 [[noreturn]] void fail_unfitting(const Lora& lora, const std::vector<Unfitting>& unfitting,
                                  const std::vector<std::string>& names) {
@@ -118,8 +117,8 @@ struct Unfitting {
   const std::vector<std::string> modules = modules_of(names);
   std::string text;
   for (std::size_t i = 0; i < std::min(shown, unfitting.size()); ++i) {
-    const std::string near = printable(nearest(unfitting[i].module, modules));
-    text += fmt::format("{}'{}'{}", i == 0 ? "" : ", ", printable(unfitting[i].tensor),
+    const std::string near = printable(nearest(unfitting[i].second, modules));
+    text += fmt::format("{}'{}'{}", i == 0 ? "" : ", ", printable(unfitting[i].first),
                         near.empty() ? "" : fmt::format(" (nearest: '{}')", near));
   }
   if (unfitting.size() > shown) text += fmt::format(", and {} more", unfitting.size() - shown);

@@ -32,8 +32,8 @@ TEST(Resize, HasTheBytesOfPillow) {
   const std::filesystem::path file = test::media_file("turned.jpg");
   const Tensor image = read_image(file, "image");
   for (const auto& [width, height] : {std::pair{48, 32}, {13, 40}, {7, 5}, {29, 9}}) {
-    for (const auto& [resize, name] :
-         {std::pair{resize_lanczos, ""}, std::pair{resize_bicubic, ".bicubic"}}) {
+    for (const auto& [resize, name] : {std::pair{&resize_lanczos, std::string()},
+                                       std::pair{&resize_bicubic, std::string(".bicubic")}}) {
       const Tensor found = resize(image, height, width);
       const Tensor expected =
           test::read_ppm(fmt::format("{}.{}x{}{}", file.string(), width, height, name))[0];

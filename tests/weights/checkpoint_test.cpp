@@ -238,7 +238,9 @@ TEST(Checkpoint, ReadsAllNumbersOf8Bits) {
           values[i].is_string() ? std::stof(values[i].get<std::string>()) : values[i].get<float>();
       EXPECT_EQ(std::bit_cast<std::uint32_t>(found), std::bit_cast<std::uint32_t>(expected)) << i;
       EXPECT_EQ(static_cast<float>(brain.span<BFloat16>()[i]), expected) << i;
-      if (i >= 48 && i < 128) EXPECT_EQ(rows.span<float>()[i - 48], found) << i;
+      if (i >= 48 && i < 128) {
+        EXPECT_EQ(rows.span<float>()[i - 48], found) << i;
+      }
     }
   }
 }
@@ -287,7 +289,9 @@ TEST(Checkpoint, MultipliesByScales) {
           const float found =
               wide ? all.span<float>()[i] : static_cast<float>(all.span<BFloat16>()[i]);
           EXPECT_EQ(found, wide ? expected : static_cast<float>(BFloat16(expected))) << i;
-          if (wide && i >= 64 && i < 192) EXPECT_EQ(some.span<float>()[i - 64], found) << i;
+          if (wide && i >= 64 && i < 192) {
+            EXPECT_EQ(some.span<float>()[i - 64], found) << i;
+          }
         }
       }
     }

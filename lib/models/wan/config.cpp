@@ -7,12 +7,6 @@
 namespace reelmesh {
 namespace {
 
-// The key is missing or null.
-void only_absent(const Config& config, const std::string& key, const char* meaning) {
-  require(!config.has(key), Status::data, "{}: {} is given, expected null ({} is not supported)",
-          config.file().string(), key, meaning);
-}
-
 // Error(data) unless the channels of the images before a block divide as its shortcut needs it.
 void check_shortcuts(const WanVaeConfig& c, std::size_t level, const std::string& file) {
   const auto check = [&](std::int64_t folded, std::int64_t channels) {
