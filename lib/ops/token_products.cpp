@@ -112,16 +112,17 @@ Tensor products(const Tensor& a, const Tensor& b) {
   return out;
 }
 
-// Adds tokens [first, first + count) to total [column], for columns [column, column + columns).
+// Adds tokens [first, first + count) to total [column], for columns [column, column + columns). Those
+// of a block in float64: many of a text are equal, and so would be the errors of their roundings.
 template <class T>
 void add_tokens(const Tensor& a, const Tensor& b, std::int64_t first, std::int64_t count,
                 std::int64_t column, std::int64_t columns, float* total) {
   const std::int64_t n = a.shape(1);
-  auto* rows =
-      static_cast<float*>(thread_scratch(0, static_cast<std::size_t>(3 * columns) * sizeof(float)));
-  float *of_a = rows, *of_b = rows + columns, *sum = rows + 2 * columns;
+  auto* sum = static_cast<double*>(
+      thread_scratch(0, static_cast<std::size_t>(2 * columns) * sizeof(double)));
+  float *of_a = reinterpret_cast<float*>(sum + columns), *of_b = of_a + columns;
   for (std::int64_t begin = 0; begin < count; begin += block_tokens) {
-    std::fill_n(sum, columns, 0.0F);
+    std::fill_n(sum, columns, 0.0);
     for (std::int64_t t = begin; t < std::min(begin + block_tokens, count); ++t) {
       convert(a.data<T>() + (first + t) * n + column, of_a, columns);
       if (!b.empty()) {
@@ -130,7 +131,7 @@ void add_tokens(const Tensor& a, const Tensor& b, std::int64_t first, std::int64
       }
       for (std::int64_t c = 0; c < columns; ++c) sum[c] += of_a[c];
     }
-    for (std::int64_t c = 0; c < columns; ++c) total[c] += sum[c];
+    for (std::int64_t c = 0; c < columns; ++c) total[c] += static_cast<float>(sum[c]);
   }
 }
 

@@ -18,7 +18,7 @@ struct TrainingArray {
 };
 
 /// The version of the file, as its attribute restart_version. Others are not read.
-constexpr std::int64_t training_restart_version = 2;
+constexpr std::int64_t training_restart_version = 3;
 
 /// folder/restart/training.h5
 std::filesystem::path training_restart_path(const std::filesystem::path& folder);

@@ -87,9 +87,13 @@ std::string wan_name(const std::string& name, Side from, Side to) {
   if (const std::string end = fmt::format(".{}", wan_table.*from); name.ends_with(end)) {
     return fmt::format("{}.{}", name.substr(0, name.size() - end.size()), wan_table.*to);
   }
+  const std::size_t end_of_block = name.find('.', wan_blocks.size());
+  if (end_of_block == std::string::npos) return {};
+  const std::string layer = name.substr(end_of_block);
   for (const Rename& rename : wan_in_blocks) {
-    std::string other = replaced(name, rename.*from, rename.*to);
-    if (!other.empty()) return other;
+    if (!layer.starts_with(rename.*from)) continue;
+    const std::string other = replaced(layer, rename.*from, rename.*to);
+    if (!other.empty()) return name.substr(0, end_of_block) + other;
   }
   return {};
 }

@@ -391,7 +391,7 @@ class RefusalTest(Training):
                 (64, ("train.flow-shift: found 3, expected none: ",), {"train__flow_shift": 3}),
                 (64, ("data.frames: found 16, expected a multiple of 4 and one more, for instance "
                       "13 or 17",), {"model__path": WAN, "data__frames": 16}),
-                (64, ("lora.targets: no layer of the model ends with any of them", "ffn.net.2"),
+                (64, ("lora.targets: no layer of the model ends with qkv", "ffn.net.2"),
                  {"model__path": WAN, "data__frames": 9, "lora__targets": "qkv"}),
                 (64, ("train.sample-every: found 1, expected train.sample-prompts",),
                  IMAGE_MODEL | {"train__sample_every": 1}),

@@ -6,6 +6,7 @@
 
 #include "plan/workloads.hpp"
 #include "sampler/cogvideox.hpp"
+#include "support/dry_workloads.hpp"
 #include "support/released_scheduler.hpp"
 
 namespace reelmesh {
@@ -49,6 +50,7 @@ Workload workload(const std::vector<std::int64_t>& frames) {
 JobPlan planned_job(const std::vector<std::int64_t>& frames, int ranks,
                     const ParallelRequest& request, std::vector<std::int64_t> limits = {}) {
   JobPlan job;
+  job.family = std::make_unique<CogVideoX>(test::cogvideox_folder({}, {}, {}));
   PlanMachine machine;
   machine.ranks = ranks;
   machine.memory_limits.values = std::move(limits);

@@ -155,7 +155,8 @@ bool takes_image(const Config& transformer) {
 }
 
 bool needs(const Config& transformer, ModelPart part) {
-  if (part != ModelPart::image_encoder) return true;
+  if (!model_folder(part).optional) return true;
+  if (part != ModelPart::image_encoder) return false;  // model_index.json says whether there is one
   return model_class(ModelPart::transformer, transformer) == "WanTransformer3DModel" &&
          WanConfig::read(transformer).vision_channels > 0;
 }
