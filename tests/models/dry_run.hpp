@@ -62,7 +62,7 @@ inline auto denoise(const CogVideoXConfig& c, std::int64_t text_tokens) {
     const Tensor context =
         Tensor::zeros({text_tokens, 2, c.text_channels}, transformer.dtype(), device);
     std::vector<Tensor> images;
-    if (c.takes_image()) images.push_back(transformer.patches(latents(c.image_channels())));
+    if (c.takes_image()) images.push_back(latents(c.image_channels()));
     transformer(placement, {&noise, 1}, context, std::int64_t{500}, images);
   };
 }
@@ -82,7 +82,7 @@ inline auto denoise(const WanConfig& c, bool frame_0 = false) {
     };
     const Tensor noise = latents(c.out_channels);
     std::vector<Tensor> images;
-    if (c.takes_image()) images.push_back(transformer.patches(latents(c.image_channels())));
+    if (c.takes_image()) images.push_back(latents(c.image_channels()));
     transformer(
         placement, {&noise, 1},
         transformer.encode_context(zeros({9, 2, c.text_channels}),
@@ -97,8 +97,8 @@ inline auto denoise_in_turn(const WanConfig& c, DType dtype) {
   return [c, dtype](const std::unique_ptr<const Experts>& model, const comm::Group& group,
                     Device device) {
     constexpr std::int64_t tokens = 9;
-    Batch batch{dry_clip({5, 3 * c.patch.rows, 4 * c.patch.columns}, c.in_channels, 17, 2, 2,
-                         tokens)};
+    Batch batch{
+        dry_clip({5, 3 * c.patch.rows, 4 * c.patch.columns}, c.in_channels, 17, 2, 2, tokens)};
     batch.front().record.settings.seed = 1;
     batch.front().sampling.sampler =
         std::make_shared<const StillSampler>(std::vector<double>{900, 100});

@@ -177,22 +177,32 @@ Tensor WanTransformer::normed_heads(const LinearLayer& product, const Tensor& x,
   return heads;
 }
 
-Tensor WanTransformer::patches(const Tensor& latents) const {
-  const Tensor tokens = ops::patchify(latents, config_.patch, dtype_);
-  return tokens.reshape({tokens.shape(0), 1, tokens.shape(1)});
+namespace {
+
+// [frame, channel, row, column] → the channels of both, as the transformer takes them.
+Tensor with_channels(const Tensor& latents, const Tensor& image) {
+  Shape shape = latents.shape();
+  const auto flat = [&](const Tensor& x) {
+    return x.reshape({shape[0], x.shape(1), shape[2] * shape[3]});
+  };
+  const std::array parts{flat(latents), flat(image)};
+  shape[1] += image.shape(1);
+  return ops::join_batches(parts).reshape(shape);
 }
 
-// [token, clip, feature]. The features of a patch are ordered by channel, so that those of mask and
-// condition follow those of the noisy latents.
-Tensor WanTransformer::input_patches(std::span<const Tensor> latents,
-                                     std::span<const Tensor> images) const {
-  std::vector<Tensor> parts;
+}  // namespace
+
+// [token, clip, feature].
+Tensor WanTransformer::patches(std::span<const Tensor> latents,
+                               std::span<const Tensor> images) const {
+  std::vector<Tensor> all;
   for (std::size_t clip = 0; clip < latents.size(); ++clip) {
-    parts.push_back(patches(latents[clip]));
-    if (!images.empty()) parts.push_back(images[clip]);
+    const Tensor tokens =
+        ops::patchify(images.empty() ? latents[clip] : with_channels(latents[clip], images[clip]),
+                      config_.patch, dtype_);
+    all.push_back(tokens.reshape({tokens.shape(0), 1, tokens.shape(1)}));
   }
-  return ops::join_batches(parts).reshape(
-      {parts.front().shape(0), std::ssize(latents), config_.in_channels * config_.patch_pixels()});
+  return ops::join_batches(all);
 }
 
 // Rows of the image encoder as the blocks take them, [row, batch, channel].
@@ -313,7 +323,7 @@ std::vector<Tensor> WanTransformer::operator()(const WanPlacement& placement,
     return joined.reshape({1, joined.numel()});
   };
   Tensor x = Tensor::empty({placement.tokens(), batch, config_.channels()}, dtype_, device_);
-  ops::repeat_for_batch(patch_(input_patches(latents, images), ops::Activation::none, all), x);
+  ops::repeat_for_batch(patch_(patches(latents, images), ops::Activation::none, all), x);
   before_blocks(blocks, x, residual);
   const Tensor block_tables =
       blocks == Blocks::reuse ? Tensor() : tables(&WanTransformer::block_times);
@@ -391,10 +401,10 @@ class PreparedWan final : public Denoiser::Prepared {
       expect(!takes_image || !clip.image.shape().empty(), "no image for a model with {} channels",
              transformer.config().image_channels());
       if (!takes_image) continue;
-      images_.push_back(transformer.patches(with_mask(clip, task.latents, box).on(device)));
+      images_.push_back(with_mask(clip, task.latents, box).on(device));
     }
     // Otherwise an image is frame 0 of the latents, without noise.
-    if (!takes_image && !conditioning.front().image.shape().empty()) {
+    if (!takes_image && !conditioning.front().image.empty()) {
       sinusoid_0_ = transformer.embed(0);
     }
     Tensor vision;
@@ -428,7 +438,7 @@ class PreparedWan final : public Denoiser::Prepared {
   std::int64_t branches_;
   WanContext context_;
   Tensor residual_;             ///< [token, item of the batch, channel], or empty
-  std::vector<Tensor> images_;  ///< patches of mask and condition of each clip, or none
+  std::vector<Tensor> images_;  ///< mask and condition of each clip, or none
   Tensor sinusoid_0_;           ///< of frame 0 where it is an image; otherwise empty
 };
 

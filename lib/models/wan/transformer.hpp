@@ -83,11 +83,8 @@ class WanTransformer final : public TrainableDenoiser {
   /// ranks.
   WanContext encode_context(const Tensor& text, const Tensor& vision = {}) const;
 
-  /// Patches [token, 1, feature] of dtype(). latents: float32 [frame, channel, row, column].
-  Tensor patches(const Tensor& latents) const;
-
   /// latents: this rank's box of each clip, float32 [frame, channel, row, column]. images: for
-  /// image to video the patches() of each clip's mask and condition; otherwise none. context: of
+  /// image to video each clip's mask and condition, likewise; otherwise none. context: of
   /// the placement's batch: all branches of the first clip, then those of the next. sinusoid: from
   /// embed(). All on device(). → one prediction per batch item, float32, shaped as the latents: the
   /// velocity, noise − clip. A clip's bits do not depend on the other clips of the batch. residual:
@@ -123,7 +120,7 @@ class WanTransformer final : public TrainableDenoiser {
   Tensor context_attention(const Block& block, const WanPlacement& placement,
                            const WanBlockContext& context, const Tensor& x) const;
   Tensor embed_vision(const Tensor& vision) const;
-  Tensor input_patches(std::span<const Tensor> latents, std::span<const Tensor> images) const;
+  Tensor patches(std::span<const Tensor> latents, std::span<const Tensor> images) const;
   /// x: tokens, overwritten. times: of block_times(), then those of frame 0
   /// if it has its own timestep. → the tokens after the block.
   Tensor run_block(const Block& block, const WanPlacement& placement,

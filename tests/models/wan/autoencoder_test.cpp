@@ -194,7 +194,7 @@ TEST(WanVaeConfig, RefusesWhatIsNotSupported) {
         WanVaeConfig::read(
             Config::parse(R"({"is_residual": true, "dim_mult": [1, 2, 3, 4]})", "config.json"));
       },
-      "a shortcut between 1536 and 288 channels");
+      "a shortcut between 768 and 288 channels");
 }
 
 }  // namespace

@@ -102,10 +102,10 @@ std::vector<Tensor> predictions(const WanReference& reference, const WanTransfor
     std::vector<Tensor> images;
     if (const Tensor image = call_image(reference, grid, call, reference.transformer.out_channels);
         model.config().takes_image()) {
-      images.push_back(model.patches(image));
+      images.push_back(image.on(model.device()));
     }
-    for (const Tensor& prediction : model(placement, {&box.local, 1}, context, time, images,
-                                          Blocks::compute, {}, time_0)) {
+    for (const Tensor& prediction :
+         model(placement, {&box.local, 1}, context, time, images, Blocks::compute, {}, time_0)) {
       results.push_back(gathered({prediction, box.layout, world}));
     }
   }
