@@ -181,7 +181,7 @@ void Denoising::enter(int expert) {
   calls_.clear();
   prepared_.reset();
   expert_.reset();
-  const bool loaded = model_.use(expert);
+  const bool loaded = model_.use_together(expert);
   // Loading takes unequal time on the ranks, but exchanges on a device wait only so long.
   if (loaded && on_gpu) group_.barrier();
   const Clip& first = batch_.front();

@@ -298,10 +298,11 @@ void Family::set_computed_steps(Clip& clip, const ClipRequest& request) const {
   std::optional<CacheCoefficients>& coefficients = clip.record.settings.cache_coefficients;
   const std::string where =
       request.settings.cache ? request.where + ": cache" : std::string("sample.cache");
-  require(experts() == 1, Status::usage,
-          "{}: found {} for clip {}, expected none: what the blocks of one transformer added is not "
-          "what those of the other would add",
-          where, cache.text(), clip.index());
+  require(
+      experts() == 1, Status::usage,
+      "{}: found {} for clip {}, expected none: what the blocks of one transformer added is not "
+      "what those of the other would add",
+      where, cache.text(), clip.index());
   std::vector<double> distances;
   if (cache.rule == StepCache::Rule::teacache) {
     distances = distances_of(clip);

@@ -160,7 +160,8 @@ class Family {
   /// Whether Denoiser::Prepared::change_together() gives these distances.
   virtual bool distances_depend_on_values() const { return false; }
   /// Sets texts, shapes and sampling of a clip whose format.size, record and input.file and .frames
-  /// are set, of models of two transformers settings.guidance_2, too; also how the input is encoded.
+  /// are set, of models of two transformers settings.guidance_2, too; also how the input is
+  /// encoded.
   virtual void complete(Clip& clip, const Job& job, const ClipRequest& request,
                         const Tokenizer& tokenizer) const = 0;
 

@@ -112,8 +112,9 @@ Tensor products(const Tensor& a, const Tensor& b) {
   return out;
 }
 
-// Adds tokens [first, first + count) to total [column], for columns [column, column + columns). Those
-// of a block in float64: many of a text are equal, and so would be the errors of their roundings.
+// Adds tokens [first, first + count) to total [column], for columns [column, column + columns).
+// Those of a block in float64: many of a text are equal, and so would be the errors of their
+// roundings.
 template <class T>
 void add_tokens(const Tensor& a, const Tensor& b, std::int64_t first, std::int64_t count,
                 std::int64_t column, std::int64_t columns, float* total) {

@@ -218,8 +218,8 @@ void ModelPaths::check() const {
     require(!folder.optional || path.empty() || is_named(*this, folder), Status::usage,
             "{}: found '{}', expected none: the model in {} has no {}", folder.option,
             path.string(), root.string(), folder.name);
-    const bool may_lack = folder.optional ? path.empty()
-                                          : without_weights && folder.path == &ModelPaths::tokenizer;
+    const bool may_lack =
+        folder.optional ? path.empty() : without_weights && folder.path == &ModelPaths::tokenizer;
     if (!may_lack) need_folder(path, folder.option);
   }
   if (!variant.empty()) {

@@ -72,8 +72,8 @@ struct ModelPaths {
   /// For people: "models/x with LoRA ink.safetensors (scale 0.8), orbit.safetensors".
   std::string text() const;
 
-  /// The weights of a part that it has, a transformer's with its LoRAs. Errors as Checkpoint::open and
-  /// Checkpoint::with.
+  /// The weights of a part that it has, a transformer's with its LoRAs. Errors as Checkpoint::open
+  /// and Checkpoint::with.
   Checkpoint open(ModelPart part) const;
 };
 

@@ -140,16 +140,32 @@ TEST(Options, AreClassified) {
   std::map<Effect, std::set<std::string>> found;
   for (const Option& option : options()) found[option.effect].insert(option.name);
   using Names = std::set<std::string>;
-  EXPECT_EQ(found[Effect::model],
-            (Names{"model.path", "model.transformer", "model.transformer-2", "model.vae", "model.text-encoder",
-                   "model.tokenizer", "model.scheduler", "model.image-encoder",
-                   "model.image-processor", "model.lora", "model.lora-2", "model.variant"}));
-  EXPECT_EQ(found[Effect::clips],
-            (Names{"prompt.text", "prompt.file", "prompt.image", "prompt.last-image",
-                   "prompt.video", "prompt.negative", "prompt.clean", "sample.height",
-                   "sample.width", "sample.frames", "sample.fps", "sample.steps", "sample.guidance", "sample.guidance-2",
-                   "sample.cache", "sample.cache-coefficients", "sample.strength",
-                   "sample.flow-shift", "sample.noise-levels", "sample.seed", "data.path"}));
+  EXPECT_EQ(
+      found[Effect::model],
+      (Names{"model.path", "model.transformer", "model.transformer-2", "model.vae",
+             "model.text-encoder", "model.tokenizer", "model.scheduler", "model.image-encoder",
+             "model.image-processor", "model.lora", "model.lora-2", "model.variant"}));
+  EXPECT_EQ(found[Effect::clips], (Names{"prompt.text",
+                                         "prompt.file",
+                                         "prompt.image",
+                                         "prompt.last-image",
+                                         "prompt.video",
+                                         "prompt.negative",
+                                         "prompt.clean",
+                                         "sample.height",
+                                         "sample.width",
+                                         "sample.frames",
+                                         "sample.fps",
+                                         "sample.steps",
+                                         "sample.guidance",
+                                         "sample.guidance-2",
+                                         "sample.cache",
+                                         "sample.cache-coefficients",
+                                         "sample.strength",
+                                         "sample.flow-shift",
+                                         "sample.noise-levels",
+                                         "sample.seed",
+                                         "data.path"}));
   EXPECT_EQ(found[Effect::device], (Names{"device.backend"}));
   EXPECT_EQ(found[Effect::attribute], (Names{"sample.scheduler", "numerics.dtype"}));
   EXPECT_EQ(found[Effect::fingerprint], (Names{"sample.dynamic-guidance",

@@ -121,7 +121,7 @@ inline auto experts_in_turn(const WanConfig& c, DType dtype) {
         weights.device(), 500, true, [=](int) -> std::unique_ptr<const Denoiser> {
           return std::make_unique<WanTransformer>(weights, c, dtype);
         });
-    model->use(0);
+    model->use_together(0);
     return model;
   };
 }

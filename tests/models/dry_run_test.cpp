@@ -210,9 +210,9 @@ TEST_P(DryRuns, Wan) {
         [&](const Checkpoint& weights) { return WanTransformer(weights, r.transformer, dtype()); },
         test::denoise(r.transformer, r.frame_0), std::string(kind) + " step");
     if (!r.frame_0) {
-    expect_as_foreseen(
-        r.weights("transformer"), test::experts_in_turn(r.transformer, dtype()),
-        test::denoise_in_turn(r.transformer, dtype()), std::string(kind) + " steps of experts");
+      expect_as_foreseen(r.weights("transformer"), test::experts_in_turn(r.transformer, dtype()),
+                         test::denoise_in_turn(r.transformer, dtype()),
+                         std::string(kind) + " steps of experts");
     }
     const Shape latents{4, r.vae.latent_channels, 9, 8};
     expect_as_foreseen(

@@ -141,7 +141,8 @@ std::unique_ptr<const Denoiser> CogVideoX::denoiser(const OpenPart& open, DType 
                                                     std::int64_t layers) const {
   CogVideoXConfig config = folder_.transformer;
   config.layers = layers;
-  return std::make_unique<CogVideoXTransformer>(open(ModelPart::transformer), config, dtype, placement);
+  return std::make_unique<CogVideoXTransformer>(open(ModelPart::transformer), config, dtype,
+                                                placement);
 }
 
 std::unique_ptr<Trainable> CogVideoX::trainable(const Checkpoint& weights, DType dtype,

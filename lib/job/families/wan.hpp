@@ -6,8 +6,8 @@
 
 namespace reelmesh {
 
-/// Wan 2.1 and 2.2, from texts or from images. Each rank has the whole text, and the rows of the image
-/// encoder, so that only video tokens are exchanged.
+/// Wan 2.1 and 2.2, from texts or from images. Each rank has the whole text, and the rows of the
+/// image encoder, so that only video tokens are exchanged.
 class Wan final : public Family {
  public:
   explicit Wan(const ModelPaths& paths) : folder_(WanFolder::open(paths)) {}

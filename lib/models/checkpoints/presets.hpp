@@ -27,7 +27,8 @@ std::vector<std::string> preset_names();
 
 /// The full-size presets have the configurations of THUDM's CogVideoX-2b, CogVideoX-5b,
 /// CogVideoX1.5-5B, CogVideoX-5b-I2V and CogVideoX1.5-5B-I2V on the hub, of hpcai-tech's Open-Sora
-/// 1.0 and 1.2 and of Wan 2.1 and 2.2; the tiny ones have their structure. Error(internal) for another name.
+/// 1.0 and 1.2 and of Wan 2.1 and 2.2; the tiny ones have their structure. Error(internal) for
+/// another name.
 ///
 /// They are the files presets/*.json, which are compiled in. An entry has the keys of ModelPreset;
 /// it begins with those of the entries that "like" names, one after the other, and changes values

@@ -107,7 +107,7 @@ class Denoiser {
   /// From now on steps are those of this expert, and prepare() is for them. What was prepared for
   /// another must be gone, since its weights may be. → whether weights were loaded. Collective as
   /// loading.
-  virtual bool use(int /*expert*/) const { return false; }
+  virtual bool use_together(int /*expert*/) const { return false; }
   /// The embedding of a timestep for predict_together(), on device(); of all timesteps of one
   /// shape. An expert is in use.
   virtual Tensor embed(double timestep) const = 0;

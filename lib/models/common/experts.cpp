@@ -20,7 +20,7 @@ const Denoiser& Experts::used() const {
   return *experts_[static_cast<std::size_t>(used_)];
 }
 
-bool Experts::use(int expert) const {
+bool Experts::use_together(int expert) const {
   const bool same = expert == used_;
   used_ = in_turn_ && !same ? -1 : expert;
   if (!in_turn_ || same) return false;

@@ -21,7 +21,7 @@ class Experts final : public Denoiser {
   Device device() const override { return device_; }
   bool capturable() const override { return used().capturable(); }
   int expert(double timestep) const override { return expert_of(timestep, boundary_); }
-  bool use(int expert) const override;
+  bool use_together(int expert) const override;
   Tensor embed(double timestep) const override { return used().embed(timestep); }
   std::unique_ptr<Prepared> prepare(const DenoiseTask& task,
                                     std::span<const Conditioning> conditioning) const override {

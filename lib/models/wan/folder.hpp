@@ -1,6 +1,6 @@
 #pragma once
-// A model of Wan 2.1 or 2.2 in the layout of the Hugging Face hub: model_index.json and a folder per
-// part.
+// A model of Wan 2.1 or 2.2 in the layout of the Hugging Face hub: model_index.json and a folder
+// per part.
 #include <array>
 #include <optional>
 

@@ -14,6 +14,7 @@ struct AddFolded {
     const RowColumn element(at, static_cast<std::uint32_t>(order.small_channels));
     float v[W];
     load<W>(small + at, v);
+#pragma unroll  // so that v stays in registers
     for (int i = 0; i < W; ++i) {
       const std::int64_t channel = element.column + i;
       float sum = 0;

@@ -18,7 +18,8 @@ struct WanReference {
                             .at(kind)),
         transformer(WanConfig::read(Config::read(folder / "transformer" / "config.json"))),
         vae(WanVaeConfig::read(Config::read(
-            folder.parent_path() / (kind == "bfloat16" || kind == "ti2v" ? kind : "float32") / "vae/config.json"))),
+            folder.parent_path() / (kind == "bfloat16" || kind == "ti2v" ? kind : "float32") /
+            "vae/config.json"))),
         frame_0(kind == "ti2v") {}
 
   /// A stored result as float32, in its stored shape.

@@ -382,12 +382,11 @@ TEST_F(Layouts, WanOfTwoExperts) {
       "{0}/experts --model.transformer {0}/float32/transformer --model.vae {0}/float32/vae "
       "--model.scheduler {0}/float32/scheduler",
       (data / "wan").string());
-  expect_same(
-      wan("float32", 6, model) + latents_only + " --sample.guidance-2 2",
-      {{2, phased, "cfg 2 x ring 1 x ulysses 1"},
-       {3, phased + height, "cfg 1 x ring 1 x ulysses 3"},
-       {5, phased + frames + mesh(1, 1, 5) + " --parallel.weights sharded", "sharded"},
-       {3, split + " --parallel.weights host", "host"}});
+  expect_same(wan("float32", 6, model) + latents_only + " --sample.guidance-2 2",
+              {{2, phased, "cfg 2 x ring 1 x ulysses 1"},
+               {3, phased + height, "cfg 1 x ring 1 x ulysses 3"},
+               {5, phased + frames + mesh(1, 1, 5) + " --parallel.weights sharded", "sharded"},
+               {3, split + " --parallel.weights host", "host"}});
 }
 
 TEST_F(Layouts, WanWithStepsLeftOut) {

@@ -306,7 +306,8 @@ class Toy final : public Family {
   std::unique_ptr<const Denoiser> denoiser(const OpenPart& open, DType dtype,
                                            const WeightPlacement& placement,
                                            std::int64_t) const override {
-    return std::make_unique<ToyDenoiser>(open(ModelPart::transformer), t5_.d_model, dtype, placement);
+    return std::make_unique<ToyDenoiser>(open(ModelPart::transformer), t5_.d_model, dtype,
+                                         placement);
   }
   std::unique_ptr<Trainable> trainable(const Checkpoint& weights, DType dtype,
                                        const WeightPlacement& placement,
