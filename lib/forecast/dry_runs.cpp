@@ -211,7 +211,7 @@ std::unique_ptr<DryRuns::Transformer> DryRuns::make_transformer(
   return std::make_unique<Transformer>(precision_, times_.others, [&] {
     auto made = family_.denoiser([this](ModelPart) { return shapes(); }, precision_.tensors,
                                  placement, layers);
-    made->use(0);
+    made->use_together(0);
     return made;
   });
 }
