@@ -3,7 +3,8 @@
 training of each, by diffusers' WanTransformer3DModel and PEFT.
 
 The models are the tiny ones in tests/data/wan (make_wan_data.py), computed in float64 from the stored values, but for
-the sinusoid of a timestep, which is float32. Noise levels are those of diffusers' FlowMatchEulerDiscreteScheduler, drawn
+the sinusoid of a timestep: its angles are float32, of frequencies that are rounded correctly, which PyTorch's exp of
+float32 does not do on all processors. Noise levels are those of diffusers' FlowMatchEulerDiscreteScheduler, drawn
 as by train_dreambooth_lora_*.py with the weighting scheme "none"; the loss is the mean of (out - (noise - x))^2.
 tests/data/wan/README.md describes the files. To run it again:
     pip install "torch==2.15.*" "diffusers==0.36.*" "transformers<5" "peft==0.21.*" accelerate safetensors
@@ -12,6 +13,7 @@ tests/data/wan/README.md describes the files. To run it again:
 import argparse
 import contextlib
 import json
+import math
 from pathlib import Path
 
 import peft
@@ -63,12 +65,14 @@ def kept(tensor):
 
 def opened(data, kind, dtype):
     model = WanTransformer3DModel.from_pretrained(data / kind / "transformer", torch_dtype=torch.float32).to(dtype)
-    sinusoid = model.condition_embedder.timesteps_proj.forward
+    half = model.config.freq_dim // 2
+    exponents = -math.log(10000) * torch.arange(half, dtype=torch.float32) / half
+    frequencies = exponents.double().exp().to(torch.float32)
 
-    def float32_sinusoid(timesteps):
-        with float_is(single):
-            return sinusoid(timesteps)
-    model.condition_embedder.timesteps_proj.forward = float32_sinusoid
+    def sinusoid(timesteps):
+        angles = (timesteps.to(torch.float32)[:, None] * frequencies).double()
+        return torch.cat([angles.cos(), angles.sin()], dim=1).to(torch.float32)
+    model.condition_embedder.timesteps_proj.forward = sinusoid
     return model
 
 
