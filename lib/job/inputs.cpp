@@ -33,9 +33,9 @@ std::vector<InputFile> distinct_files(const Job& job) {
 }  // namespace
 
 InputFile clip_input_file(const Job& job, const ClipRequest& request) {
-  const bool own = !request.image.empty() || !request.video.empty();
-  const std::filesystem::path &image = own ? request.image : job.image,
-                              &video = own ? request.video : job.video;
+  const bool own = !request.image->empty() || !request.video->empty();
+  const std::filesystem::path &image = own ? *request.image : job.image,
+                              &video = own ? *request.video : job.video;
   const auto where = [&](InputKind kind) {
     return own && !request.where.empty() ? fmt::format("{}: {}", request.where, name_of(kind))
                                          : fmt::format("prompt.{}", name_of(kind));
@@ -49,8 +49,8 @@ InputFile clip_input_file(const Job& job, const ClipRequest& request) {
 }
 
 InputFile clip_last_image(const Job& job, const ClipRequest& request) {
-  const bool own = !request.last_image.empty();
-  const std::filesystem::path& image = own ? request.last_image : job.last_image;
+  const bool own = !request.last_image->empty();
+  const std::filesystem::path& image = own ? *request.last_image : job.last_image;
   if (image.empty()) return {};
   const std::string where = own && !request.where.empty()
                                 ? fmt::format("{}: last_image", request.where)
@@ -124,8 +124,8 @@ Inputs check_inputs(const comm::Group& world, const Job& job) {
               "{}: {} has the hash {}, expected {}: it is not the file that the clip was made from",
               file.where, file.path.string(), found, expected);
     };
-    check(clip_input_file(job, request), request.input_hash);
-    check(clip_last_image(job, request), request.last_image_hash);
+    check(clip_input_file(job, request), *request.input_hash);
+    check(clip_last_image(job, request), *request.last_image_hash);
   }
   return inputs;
 }

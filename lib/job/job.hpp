@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "base/seldom.hpp"
 #include "job/train_settings.hpp"
 #include "plan/machine_times.hpp"
 #include "plan/request.hpp"
@@ -23,14 +24,14 @@ struct ClipRequest {
   std::string prompt;
   std::string negative_prompt;
   std::vector<std::int32_t> token_ids;  ///< instead of the prompt's; empty: tokenize the prompt
-  std::string where;            ///< its source, for messages: "prompts.jsonl:3"; empty: an option
-  std::optional<bool> clean;    ///< as Job::clean_prompts
-  ClipSettings settings;        ///< without seed: job seed + index
-  std::filesystem::path image;  ///< first frame; empty: Job::image
-  std::filesystem::path video;  ///< clip to change; empty: Job::video
-  std::filesystem::path last_image;  ///< last frame, with an image; empty: Job::last_image
+  std::string where;          ///< its source, for messages: "prompts.jsonl:3"; empty: an option
+  std::optional<bool> clean;  ///< as Job::clean_prompts
+  ClipSettings settings;      ///< without seed: job seed + index
+  Seldom<std::filesystem::path> image;       ///< first frame; empty: Job::image
+  Seldom<std::filesystem::path> video;       ///< clip to change; empty: Job::video
+  Seldom<std::filesystem::path> last_image;  ///< last frame, with an image; empty: Job::last_image
   /// That the bytes of image or video, and of last_image, must have; empty: any.
-  std::string input_hash, last_image_hash;
+  Seldom<std::string> input_hash, last_image_hash;
 };
 
 class SharedRequests;

@@ -30,6 +30,15 @@ struct Field {
   void (*clear)(ClipRequest&);
 };
 
+template <class T>
+const T& value_of(const T& value) {
+  return value;
+}
+template <class T>
+const T& value_of(const Seldom<T>& value) {
+  return *value;
+}
+
 template <auto member>
 Field text_field(const char* name, const char* option, bool optional) {
   return {name,
@@ -42,7 +51,7 @@ Field text_field(const char* name, const char* option, bool optional) {
             require_prompt(text, where);  // JSON allows \u0000, HDF5 strings do not
             clip.*member = std::move(text);
           },
-          [](const ClipRequest& clip) { return json(clip.*member); },
+          [](const ClipRequest& clip) { return json(value_of(clip.*member)); },
           [](ClipRequest& clip) { clip.*member = {}; }};
 }
 
@@ -53,17 +62,17 @@ Field path_field(const char* name, const char* option) {
             clip.*member = parse_path(value.get<std::string>(), where);
           },
           [](const ClipRequest& clip) {
-            return (clip.*member).empty() ? json() : json((clip.*member).string());
+            return (clip.*member)->empty() ? json() : json((clip.*member)->string());
           },
           // A clip begins from one file, with its hash and strength.
           [](ClipRequest& clip) {
             if constexpr (member != &ClipRequest::last_image) {
-              clip.image.clear();
-              clip.video.clear();
-              clip.input_hash.clear();
+              clip.image = {};
+              clip.video = {};
+              clip.input_hash = {};
             } else {
-              clip.last_image.clear();
-              clip.last_image_hash.clear();
+              clip.last_image = {};
+              clip.last_image_hash = {};
             }
           }};
 }
@@ -73,7 +82,7 @@ template <auto member>
 Field hash_field(const char* name) {
   Field field = text_field<member>(name, "", false);
   field.get = [](const ClipRequest& clip) {
-    return (clip.*member).empty() ? json() : json(clip.*member);
+    return (clip.*member)->empty() ? json() : json(*(clip.*member));
   };
   return field;
 }
@@ -218,12 +227,18 @@ std::string request_line(const ClipRequest& request) {
 std::int64_t request_bytes(const ClipRequest& request) {
   std::int64_t bytes = sizeof request;
   for (const std::string* text :
-       {&request.prompt, &request.negative_prompt, &request.where, &request.image.native(),
-        &request.last_image.native(), &request.video.native(), &request.input_hash,
-        &request.last_image_hash}) {
+       {&request.prompt, &request.negative_prompt, &request.where, &request.image->native(),
+        &request.last_image->native(), &request.video->native(), &*request.input_hash,
+        &*request.last_image_hash}) {
     // A short text stands in the object itself.
     constexpr std::size_t within = 15;
     if (text->capacity() > within) bytes += static_cast<std::int64_t>(text->capacity()) + 16;
+  }
+  for (const auto* path : {&request.image, &request.last_image, &request.video}) {
+    if (!(*path)->empty()) bytes += std::int64_t{sizeof **path} + 16;
+  }
+  for (const auto* hash : {&request.input_hash, &request.last_image_hash}) {
+    if (!(*hash)->empty()) bytes += std::int64_t{sizeof **hash} + 16;
   }
   return bytes + static_cast<std::int64_t>(request.token_ids.capacity() * sizeof(std::int32_t));
 }

@@ -62,7 +62,7 @@ inline auto denoise(const CogVideoXConfig& c, std::int64_t text_tokens) {
     const Tensor context =
         Tensor::zeros({text_tokens, 2, c.text_channels}, transformer.dtype(), device);
     std::vector<Tensor> images;
-    if (c.takes_image()) images.push_back(latents(c.image_channels()));
+    if (c.takes_image()) images.push_back(transformer.patches(latents(c.image_channels())));
     transformer(placement, {&noise, 1}, context, std::int64_t{500}, images);
   };
 }

@@ -167,13 +167,13 @@ __global__ void __launch_bounds__(sum_threads)
                                    : first + std::int64_t{block - first_blocks} * block_tokens;
   const std::int64_t limit = early ? first : tokens;
   const std::int64_t end = begin + block_tokens < limit ? begin + block_tokens : limit;
-  float sum = 0;
+  double sum = 0;  // as on the CPU
   for (std::int64_t t = begin; t < end; ++t) {
     const float x = widen(a[t * n + column]);
     const float y = b == nullptr ? x : x * widen(b[t * n + column]);
     sum += y;
   }
-  sums[std::int64_t{block} * n + column] = sum;
+  sums[std::int64_t{block} * n + column] = static_cast<float>(sum);
 }
 
 __global__ void __launch_bounds__(sum_threads)
