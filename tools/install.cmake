@@ -3,6 +3,7 @@
 #   P/bin             the program; links to the tools for users
 #   P/share/reelmesh  laid out as the repository: tools with the header that names spans, inputs,
 #                     jobs, pages for users, licences
+#   P/share/doc       the copyright file that Debian wants
 set(share share/reelmesh)
 set(CMAKE_INSTALL_DEFAULT_DIRECTORY_PERMISSIONS OWNER_READ OWNER_WRITE OWNER_EXECUTE GROUP_READ
     GROUP_EXECUTE WORLD_READ WORLD_EXECUTE)
@@ -34,12 +35,12 @@ install(FILES inputs/demo_heldout.txt inputs/demo_prompts.txt inputs/prompts.txt
 install(DIRECTORY tools/images DESTINATION ${share}/tools)
 foreach(page README.md app/README.md inputs/README.md jobs/README.md jobs/clusters.md
         lib/media/README.md lib/models/opensora/README.md lib/models/wan/README.md lib/ops/cuda/README.md
-        lib/plan/README.md lib/store/README.md lib/weights/README.md tools/README.md tools/licences.md)
+        lib/plan/README.md lib/store/README.md lib/weights/README.md tools/README.md tools/licences.md
+        LICENSE)
   cmake_path(GET page PARENT_PATH folder)
   install(FILES ${page} DESTINATION ${share}/${folder})
 endforeach()
-file(CREATE_LINK ../../reelmesh/tools/licences.md ${CMAKE_BINARY_DIR}/generated/copyright SYMBOLIC)
-install(FILES ${CMAKE_BINARY_DIR}/generated/copyright DESTINATION share/doc/reelmesh)
+install(FILES tools/licences.md DESTINATION share/doc/reelmesh RENAME copyright)  # Debian wants no link
 
 # Job files and batch scripts name the files of the prefix instead of those of the repository.
 install(CODE "set(source \"${CMAKE_SOURCE_DIR}\")\nset(generated \"${CMAKE_BINARY_DIR}/generated\")")
@@ -50,13 +51,13 @@ install(SCRIPT tools/install_jobs.cmake)
 set(CPACK_PACKAGE_NAME reelmesh)
 set(CPACK_PACKAGE_VENDOR "reelmesh")
 set(CPACK_PACKAGE_CONTACT "The reelmesh developers")
-set(CPACK_PACKAGE_DESCRIPTION_SUMMARY "videos from diffusion transformers on any number of MPI ranks")
 set(CPACK_PACKAGE_DESCRIPTION
 "reelmesh is an MPI batch program that makes videos from text, images and
-videos with CogVideoX and Open-Sora checkpoints. It distributes the text
+videos with CogVideoX, Wan and Open-Sora checkpoints. It distributes the text
 encoder, the transformer and the autoencoder over the ranks of one machine or
 of a cluster, and writes the clips to HDF5. Small checkpoints for a demo are
 included.")
+set(CPACK_RESOURCE_FILE_LICENSE ${CMAKE_SOURCE_DIR}/LICENSE)
 set(CPACK_SET_DESTDIR ON)  # so that tools/install_jobs.cmake sees the final prefix
 set(CPACK_INSTALL_PREFIX /usr)
 set(CPACK_STRIP_FILES ON)

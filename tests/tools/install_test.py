@@ -44,7 +44,8 @@ class Install(unittest.TestCase):
         for name in TOOLS:
             self.assertEqual(os.readlink(self.prefix / "bin" / name),
                              f"../share/reelmesh/tools/{name}")
-        for name in ("README.md", "tools/licences.md", "inputs/README.md", "jobs/README.md",
+        for name in ("LICENSE", "README.md", "tools/licences.md",
+                     "inputs/README.md", "jobs/README.md",
                      "inputs/prompts.txt", "inputs/demo_model/vae/config.json",
                      "inputs/demo_image_model/transformer/config.json",
                      "inputs/demo_picture.png",

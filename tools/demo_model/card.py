@@ -48,7 +48,7 @@ levels between frames.
 {notes}
 
 ## Licence
-The same as the project's.
+Apache-2.0, as the project's.
 """
 
 
