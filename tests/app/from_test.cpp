@@ -139,7 +139,7 @@ TEST_F(From, BeginsFromTheSameFiles) {
   EXPECT_EQ(other.video, "dog.mp4");
   EXPECT_EQ(other.sample.strength, 0.7);
   for (const ClipRequest& clip : other.clips) {
-    EXPECT_TRUE(clip.image.empty() && clip.video.empty() && clip.input_hash.empty());
+    EXPECT_TRUE(clip.image->empty() && clip.video->empty() && clip.input_hash->empty());
     EXPECT_FALSE(clip.settings.strength);
   }
 }
