@@ -128,7 +128,7 @@ TEST_F(From, BeginsFromTheSameFiles) {
   EXPECT_EQ(job.clips[0].input_hash, "0123");
   EXPECT_EQ(job.clips[0].last_image, "/there/dog.png");
   const ClipRequest changed = parse_more({"--prompt.last-image", "cow.png"}).clips[0];
-  EXPECT_TRUE(changed.last_image.empty() && changed.last_image_hash.empty());
+  EXPECT_TRUE(changed.last_image->empty() && changed.last_image_hash->empty());
   EXPECT_EQ(changed.image, "/there/cat.png");
   EXPECT_EQ(job.clips[1].video, "/there/cat.mp4");
   EXPECT_EQ(job.clips[1].settings.strength, 0.5);
