@@ -390,8 +390,8 @@ Status inspect_command(int argc, const char* const* argv) {
   }
   PartSurvey vae;
   for (const ModelPart part : model_parts) {
-    const bool needed =
-        !transformer.config || transformer.class_name.empty() || needs(*transformer.config, part);
+    const bool needed = transformer.class_name.empty() ? !model_folder(part).optional
+                                                       : needs(*transformer.config, part);
     if (part == ModelPart::transformer || (!needed && !paths.has(part))) continue;
     PartSurvey found = survey(part, model / part_folder(part), &transformer);
     print_part(found, verdict);
