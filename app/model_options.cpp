@@ -100,7 +100,7 @@ std::string make_model_help() {
                {{"for tests",
                  "tiny-cogvideox, tiny-cogvideox-rotary, tiny-cogvideox-1.5, tiny-cogvideox-i2v, "
                  "tiny-cogvideox-1.5-i2v, tiny-stdit, tiny-stdit3, tiny-wan, tiny-wan-i2v, "
-                 "tiny-wan2.2-ti2v, tiny-wan2.2-a14b"},
+                 "tiny-wan2.2-ti2v, tiny-wan2.2-a14b, tiny-wan2.2-i2v-a14b"},
                 {"CogVideoX",
                  "cogvideox-2b, cogvideox-5b, cogvideox-1.5-5b; from an image: cogvideox-5b-i2v, "
                  "cogvideox-1.5-5b-i2v"},
@@ -109,7 +109,7 @@ std::string make_model_help() {
                  "opensora-1.2"},
                 {"Wan",
                  "wan2.1-t2v-1.3b, wan2.1-t2v-14b, wan2.2-ti2v-5b, wan2.2-t2v-a14b; from "
-                 "an image: wan2.1-i2v-14b-480p, wan2.1-i2v-14b-720p"}}},
+                 "an image: wan2.1-i2v-14b-480p, wan2.1-i2v-14b-720p, wan2.2-i2v-a14b"}}},
               {"Options",
                {{"--seed N", "seed of the weights [default: 42]"},
                 {"--dtype TYPE",

@@ -327,7 +327,7 @@ void Family::set_computed_steps(Clip& clip, const ClipRequest& request) const {
 
 ClipList Family::clips(const Job& job, const Tokenizer& tokenizer, const Inputs& inputs) const {
   if (!job.model.loras_2.empty()) {
-    require(has_second_transformer(), Status::usage,
+    require(experts() > 1, Status::usage,
             "model.lora-2: found {}, expected none: the model in {} has one transformer, which "
             "model.lora changes",
             job.model.loras_2.front().path.string(), job.model.root.string());

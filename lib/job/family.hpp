@@ -145,8 +145,6 @@ class Family {
  protected:
   /// Error(usage) for options that this family does not support.
   virtual void check_options(const Job& /*job*/) const {}
-  /// Whether ModelPaths::loras_2 change a part.
-  virtual bool has_second_transformer() const { return false; }
   /// Whether its samplers follow ClipSettings::flow_shift and noise_levels; complete() then sets
   /// the first where it is not given.
   virtual bool takes_flow_shift() const { return false; }

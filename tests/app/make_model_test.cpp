@@ -174,14 +174,21 @@ TEST(Presets, FullSizesOfWanAreThoseOfTheReleases) {
 }
 
 TEST(Presets, Wan2_2A14BHasTwoTransformersOfOneSize) {
-  for (const char* name : {"tiny-wan2.2-a14b", "wan2.2-t2v-a14b"}) {
+  for (const auto& [name, boundary] : {std::pair{"tiny-wan2.2-a14b", 0.875},
+                                       {"wan2.2-t2v-a14b", 0.875},
+                                       {"tiny-wan2.2-i2v-a14b", 0.9},
+                                       {"wan2.2-i2v-a14b", 0.9}}) {
     const ModelPreset preset = model_preset(name);
-    EXPECT_EQ(preset.model_index["boundary_ratio"], 0.875);
+    EXPECT_EQ(preset.model_index["boundary_ratio"], boundary);
+    EXPECT_FALSE(preset.parts.contains(ModelPart::image_encoder));
     EXPECT_EQ(preset.parts.at(ModelPart::transformer_2), preset.parts.at(ModelPart::transformer));
   }
   EXPECT_EQ(part_size(model_preset("wan2.2-t2v-a14b"), ModelPart::transformer_2, DType::bfloat16)
                 .parameters,
             14'288'491'584L);
+  EXPECT_EQ(part_size(model_preset("wan2.2-i2v-a14b"), ModelPart::transformer_2, DType::bfloat16)
+                .parameters,
+            14'288'901'184L);
   EXPECT_FALSE(model_preset("wan2.1-t2v-14b").parts.contains(ModelPart::transformer_2));
 }
 

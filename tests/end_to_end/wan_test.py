@@ -319,6 +319,19 @@ class TwoExperts(Interrupted):
         self.assertIn(f"experts: {steps} steps by transformer, then {10 - steps} by transformer_2; "
                       "both in memory", self.planned(self.options(output), "--ranks", 1)["description"])
 
+    def test_equals_diffusers_from_images(self):
+        """Without an image encoder, as Wan 2.2 has none."""
+        model = MODELS / "experts_image"
+        clips = [clip | {key: str(IMAGES / clip[key]) for key in ("image", "last_image")
+                         if key in clip}
+                 for clip in json.loads((model / "pipeline.json").read_text())["clips"]]
+        job = self.options(self.folder / "out", clips)
+        del job["model.transformer"]
+        output = self.make(job | {"model.path": model}, ranks=2)
+        expected = read_safetensors(model / "pipeline.safetensors")
+        for index, found in enumerate(self.latents(output, 2)):
+            self.assertLess(relative(found, expected[f"clip{index}.latents"]), 1e-5, index)
+
     def test_experts_that_do_not_fit_together_are_in_memory_in_turn(self):
         clips = [OF_EXPERTS["clips"][0]] * 2
         expected = self.latents(self.make(self.options(self.folder / "free", clips)), 2)

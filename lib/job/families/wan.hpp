@@ -45,7 +45,6 @@ class Wan final : public Family {
   ClipDefaults defaults() const override;
   void check_options(const Job& job) const override;
   bool takes_flow_shift() const override { return true; }
-  bool has_second_transformer() const override { return folder_.boundary.has_value(); }
   SamplingRecipe sampling(Clip& clip, const Job& job) const;
   GuidanceScale guidance(const Clip& clip) const;
   std::optional<CacheCoefficients> cache_coefficients() const override {

@@ -93,6 +93,9 @@ TEST_P(MemoryOnGpu, OfWan) {
         return WanTransformer(weights, of.transformer, GetParam());
       },
       denoise(of.transformer), "Wan");
+  expect_as_foreseen(of.weights("transformer").on(device),
+                     experts_in_turn(of.transformer, GetParam()),
+                     denoise_in_turn(of.transformer, GetParam()), "experts in turn");
 }
 
 TEST_P(MemoryOnGpu, OfTheAutoencoder) {
