@@ -8,7 +8,7 @@
 
 namespace reelmesh {
 
-std::string NoiseLevels::text() const { return fmt::format("{}", fmt::join(values_, ",")); }
+std::string NoiseLevels::text() const { return fmt::format("{}", fmt::join(values(), ",")); }
 
 std::optional<NoiseLevels> NoiseLevels::read(std::string_view text) {
   constexpr std::size_t most = 1000;

@@ -1,5 +1,6 @@
 #pragma once
 #include <compare>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -10,12 +11,25 @@ namespace reelmesh {
 
 /// The noise levels of all steps as the user gives them, before the shift: those that a distilled
 /// model has learned. As `sigmas` of set_timesteps of diffusers' FlowMatchEulerDiscreteScheduler.
+/// Takes little memory in a request without levels, of which a job may have a million.
 class NoiseLevels {
  public:
-  explicit NoiseLevels(std::vector<double> values) : values_(std::move(values)) {}
-  const std::vector<double>& values() const { return values_; }
-  int steps() const { return static_cast<int>(values_.size()); }
-  friend auto operator<=>(const NoiseLevels&, const NoiseLevels&) = default;
+  using Values = std::vector<double>;
+  explicit NoiseLevels(Values values)
+      : values_(std::make_unique<const Values>(std::move(values))) {}
+  NoiseLevels(const NoiseLevels& other) : NoiseLevels(other.values()) {}
+  NoiseLevels(NoiseLevels&&) = default;
+  NoiseLevels& operator=(const NoiseLevels& other) { return *this = NoiseLevels(other.values()); }
+  NoiseLevels& operator=(NoiseLevels&&) = default;
+  ~NoiseLevels() = default;
+  const Values& values() const { return *values_; }
+  int steps() const { return static_cast<int>(values().size()); }
+  friend auto operator<=>(const NoiseLevels& a, const NoiseLevels& b) {
+    return a.values() <=> b.values();
+  }
+  friend bool operator==(const NoiseLevels& a, const NoiseLevels& b) {
+    return a.values() == b.values();
+  }
 
   std::string text() const;  ///< "1,0.75,0.5,0.25", which read() gives back exactly
   static std::optional<NoiseLevels> read(std::string_view text);
@@ -24,7 +38,7 @@ class NoiseLevels {
       "1,0.75,0.5,0.25";
 
  private:
-  std::vector<double> values_;
+  std::unique_ptr<const Values> values_;
 };
 
 }  // namespace reelmesh

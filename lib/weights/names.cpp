@@ -84,16 +84,16 @@ std::string wan_name(const std::string& name, Side from, Side to) {
     }
     return {};
   }
-  if (const std::string end = fmt::format(".{}", wan_table.*from); name.ends_with(end)) {
-    return fmt::format("{}.{}", name.substr(0, name.size() - end.size()), wan_table.*to);
+  const std::size_t after = name.find_first_not_of("0123456789", wan_blocks.size());
+  if (after == std::string::npos || after == wan_blocks.size()) return {};
+  const std::string block = name.substr(0, after), rest = name.substr(after);
+  if (rest == fmt::format(".{}", wan_table.*from)) {
+    return fmt::format("{}.{}", block, wan_table.*to);
   }
-  const std::size_t end_of_block = name.find('.', wan_blocks.size());
-  if (end_of_block == std::string::npos) return {};
-  const std::string layer = name.substr(end_of_block);
   for (const Rename& rename : wan_in_blocks) {
-    if (!layer.starts_with(rename.*from)) continue;
-    const std::string other = replaced(layer, rename.*from, rename.*to);
-    if (!other.empty()) return name.substr(0, end_of_block) + other;
+    if (!rest.starts_with(rename.*from)) continue;
+    const std::string other = replaced(rest, rename.*from, rename.*to);
+    if (!other.empty()) return block + other;
   }
   return {};
 }

@@ -8,7 +8,6 @@ import shutil
 import signal
 
 import h5py
-import h5py
 import numpy
 
 from interrupted import Interrupted
