@@ -161,7 +161,7 @@ void Wan::require_trainable() const {
   require(!folder_.boundary, Status::usage,
           "model.path: {} has two transformers, which cannot be trained, expected a model with one",
           folder_.paths.root.string());
-  require(!folder_.transformer.takes_image(), Status::usage,
+  require(!folder_.transformer.takes_image() && !folder_.expand_timesteps, Status::usage,
           "model.path: {} makes videos from images, expected a model of Wan for text to video: "
           "others cannot be trained",
           folder_.paths.root.string());
