@@ -372,6 +372,9 @@ Tensor with_mask(const Conditioning& clip, const Shape& latents, const Box& box)
   return all;
 }
 
+// Also on ranks whose part of it is empty.
+bool has_image(const Conditioning& clip) { return clip.image.shape().size() > 1; }
+
 // What all branches of guidance have in common, repeated for each of them.
 Tensor for_branches(std::span<const Conditioning> conditioning, std::int64_t branches) {
   std::vector<Tensor> rows;
@@ -398,13 +401,13 @@ class PreparedWan final : public Denoiser::Prepared {
     std::vector<Tensor> texts;
     for (const Conditioning& clip : conditioning) {
       texts.push_back(clip.text);
-      expect(!takes_image || !clip.image.shape().empty(), "no image for a model with {} channels",
+      expect(!takes_image || has_image(clip), "no image for a model with {} channels",
              transformer.config().image_channels());
       if (!takes_image) continue;
       images_.push_back(with_mask(clip, task.latents, box).on(device));
     }
     // Otherwise an image is frame 0 of the latents, without noise.
-    if (!takes_image && !conditioning.front().image.empty()) {
+    if (!takes_image && has_image(conditioning.front())) {
       sinusoid_0_ = transformer.embed(0);
     }
     Tensor vision;

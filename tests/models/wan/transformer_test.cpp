@@ -236,13 +236,18 @@ TEST_P(Transformer, PreparedBatchHasTheBitsOfItsClips) {
     const std::span<const Tensor> own(&latents[clip], 1);
     const auto results = alone->predict_together(own, time, {Blocks::compute_and_keep});
     EXPECT_TRUE(same_bits(alone->residual(0), both->residual(std::int64_t(clip))));
-    // An image gives frame 0 timestep 0.
-    if (clip == 0 && !c.takes_image()) {
-      const WanContext context = model.encode_context(text);
+    // An image gives frame 0 timestep 0, a text alone does not.
+    if (clip == 0 && reference.frame_0) {
       const WanPlacement placement(model, test::world(), layout.tokens, 2);
-      const auto called = model(placement, own, context, time, {}, Blocks::compute, {},
-                                reference.frame_0 ? model.embed(0) : Tensor());
-      EXPECT_TRUE(same_bits(results[0], called[0]));
+      const auto called = [&](const Tensor& time_0) {
+        return model(placement, own, model.encode_context(text), time, {}, Blocks::compute, {},
+                     time_0)[0];
+      };
+      EXPECT_TRUE(same_bits(results[0], called(model.embed(0))));
+      const Conditioning from_text{text, {}};
+      const auto of_text = model.prepare(task, {&from_text, 1});
+      EXPECT_TRUE(same_bits(of_text->predict_together(own, time, {Blocks::compute_and_keep})[0],
+                            called({})));
     }
     // As after a restart.
     const auto restarted = model.prepare(task, {&conditioning[clip], 1});
