@@ -390,7 +390,7 @@ Status inspect_command(int argc, const char* const* argv) {
   }
   PartSurvey vae;
   for (const ModelPart part : model_parts) {
-    const bool known = transformer.config && !transformer.class_name.empty();
+    const bool known = transformer.status == Status::ok;  // its configuration is valid
     const bool needed = known ? needs(*transformer.config, part) : !model_folder(part).optional;
     if (part == ModelPart::transformer || (!needed && !paths.has(part))) continue;
     PartSurvey found = survey(part, model / part_folder(part), &transformer);
