@@ -4,7 +4,7 @@ config.json or scheduler_config.json leaves out, by class, from the signatures o
 test Configs.HaveTheDefaultsOfTheReference compares the readers with it.
 
     pip install diffusers==0.36 'transformers<5' torch
-    tools/reference/make_config_defaults.py
+    python tools/reference/make_config_defaults.py
 """
 
 import inspect

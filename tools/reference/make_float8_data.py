@@ -2,7 +2,7 @@
 """Writes tests/data/float8.json: what PyTorch makes of all 256 bytes of its types of 8 bits. NaN is null.
 
     pip install "torch==2.15.*"
-    tools/reference/make_float8_data.py
+    python tools/reference/make_float8_data.py
 """
 import json
 import math

@@ -6,7 +6,7 @@ kind "rough", and x/2 + t/1000 - 1/4 for "smooth", where t is the timestep. "x" 
 after each step; they begin as k - 2.
 
     pip install "torch==2.15.*" "diffusers==0.36.*"
-    tools/reference/make_flow_sampler_data.py
+    python tools/reference/make_flow_sampler_data.py
 """
 import json
 from pathlib import Path

@@ -3,7 +3,7 @@
 writes for the demo's model, but for the weights and the tokenizer (tokenizer_of_transformers5).
 
     pip install diffusers 'transformers>=5' torch
-    tools/reference/make_saved_pipeline_data.py
+    python tools/reference/make_saved_pipeline_data.py
 """
 
 import json

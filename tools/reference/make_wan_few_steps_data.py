@@ -13,8 +13,9 @@ from safetensors.torch import save_file
 
 from cogvideox_kinds import PROMPTS
 from make_wan_data import frames_first, write_json
-from make_wan_pipeline_data import FOLDER, FRAMES, HEIGHT, WIDTH, open_pipeline
+from make_wan_pipeline_data import KINDS, TEXTS, open_pipelines
 
+SIZE = {key: KINDS["float32"][key] for key in ("height", "width", "num_frames")}
 CLIPS = [
     dict(prompt=PROMPTS[1], seed=42, shift=5.0, steps=4, lora="causvid.safetensors", strength=0.5),
     dict(prompt=PROMPTS[2], seed=7, shift=5.0, steps=4, levels=[1.0, 0.75, 0.5, 0.25]),
@@ -33,15 +34,15 @@ class WithLevels(diffusers.FlowMatchEulerDiscreteScheduler):
 
 
 def made(clip):
-    pipeline = open_pipeline()
+    pipeline = open_pipelines(TEXTS, KINDS["float32"]["more"])[0]
     pipeline.scheduler = WithLevels(shift=clip["shift"])
     pipeline.scheduler.levels = clip.get("levels")
     if "lora" in clip:
-        pipeline.load_lora_weights(str(FOLDER.parent / "lora"), weight_name=clip["lora"], adapter_name="one")
+        pipeline.load_lora_weights(str(TEXTS.parent / "lora"), weight_name=clip["lora"], adapter_name="one")
         pipeline.set_adapters(["one"], [clip["strength"]])
     return frames_first(pipeline(
-        clip["prompt"], height=HEIGHT, width=WIDTH, num_frames=FRAMES, num_inference_steps=clip["steps"],
-        guidance_scale=1.0, generator=torch.Generator().manual_seed(clip["seed"]), output_type="latent").frames[0])
+        clip["prompt"], **SIZE, num_inference_steps=clip["steps"], guidance_scale=1.0,
+        generator=torch.Generator().manual_seed(clip["seed"]), output_type="latent").frames[0])
 
 
 def main():
@@ -49,8 +50,8 @@ def main():
     torch.use_deterministic_algorithms(True)
     with torch.no_grad():
         results = {f"clip{i}.latents": made(clip) for i, clip in enumerate(CLIPS)}
-    save_file(results, FOLDER / "few_steps.safetensors")
-    write_json(FOLDER / "few_steps.json", dict(height=HEIGHT, width=WIDTH, num_frames=FRAMES, clips=CLIPS))
+    save_file(results, TEXTS / "few_steps.safetensors")
+    write_json(TEXTS / "few_steps.json", SIZE | dict(clips=CLIPS))
 
 
 if __name__ == "__main__":
