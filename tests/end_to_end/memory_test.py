@@ -5,6 +5,7 @@ and go on with the same bits; or the job ends with status 69, saved, and goes on
 import json
 import pathlib
 import shutil
+import signal
 import subprocess
 import tempfile
 import time
@@ -13,12 +14,12 @@ import unittest
 import h5py
 
 from support import (BACKEND, DATA, ERROR, LONG, PROGRAM, WARNING, Scratch, command_of, execute,
-                     finish, main, read_clip, run, start)
+                     finish, main, programs_of, read_clip, run, send, start)
 
 SOURCE = DATA.parents[2]
 MIB = 1 << 20
 RANKS, CLIPS, STEPS = 2, 1 if BACKEND else 3, 4
-LACKING = 69
+LACKING, STOPPED = 69, 75
 ALL = 16 << 30  # bytes of an emulated GPU
 # Bytes of a rank on CPUs with which weights do not fit beside each other, but do if they stay in
 # their files; 48 MiB are for the program.
@@ -134,8 +135,9 @@ class MemoryTest(Short):
                 self.assertEqual(self.clips(self.output), expected)
 
     def test_status_has_the_memory_of_each_rank(self):
+        # status.json is written every 2 s: the job goes on until it has been read.
         began = time.monotonic()
-        job = start(command_of(self.options(self.output, sample__steps=8 if BACKEND else 30), RANKS),
+        job = start(command_of(self.options(self.output, sample__steps=1000), RANKS),
                     self.environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         found = []
         while len(found) < RANKS and job.poll() is None:
@@ -147,14 +149,16 @@ class MemoryTest(Short):
             # On a GPU 0 until something is loaded.
             found = [rank["memory"] for rank in status["ranks"]
                      if rank.get("memory", {}).get("used", 0) > 0]
+        self.assertIsNone(job.poll(), "ended before status.json had the memory")
+        send(signal.SIGTERM, programs_of(job.pid, RANKS)[-1:])
         outcome = finish(job, began, 300)
-        self.assertEqual(outcome.status, 0, outcome)
+        self.assertEqual(outcome.status, STOPPED, outcome)
+        self.assertEqual(len(found), RANKS)
         for memory in found:
             self.assertEqual(set(memory), {"used", "limit", "others"})
             self.assertGreater(memory["used"], 0 if BACKEND else 20 * MIB)
             self.assertGreater(memory["limit"], memory["used"])
             self.assertGreaterEqual(memory["others"], 0)
-        self.assertEqual(len(found), RANKS)
 
 
 @unittest.skipIf(BACKEND, "the tiny model's weights are less than the libraries' workspace")
