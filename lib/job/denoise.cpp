@@ -196,19 +196,20 @@ void Denoising::enter(int expert) {
   expert_ = expert;
 }
 
-const std::vector<Tensor>& Denoising::predict(const StepKind& kind, bool interruptible) {
+const std::vector<Tensor>& Denoising::predict(Blocks blocks, bool interruptible) {
   const std::vector<Tensor>* predicted = nullptr;
-  within_memory([&] { predicted = &predict_together(kind, interruptible); });
+  within_memory([&] { predicted = &predict_together(blocks, interruptible); });
   return *predicted;
 }
 
-const std::vector<Tensor>& Denoising::predict_together(const StepKind& kind, bool interruptible) {
+const std::vector<Tensor>& Denoising::predict_together(Blocks blocks, bool interruptible) {
   RepeatedCall& call =
       calls_
-          .try_emplace(kind, model_.device(), group_, branch_.capturable() && model_.capturable(),
-                       [this, kind] { return prepared_->predict_together(latents(), time_, kind); })
+          .try_emplace(
+              blocks, model_.device(), group_, branch_.capturable() && model_.capturable(),
+              [this, blocks] { return prepared_->predict_together(latents(), time_, blocks); })
           .first->second;
-  if (kind.blocks == Blocks::reuse || !interruptible || model_.device().is_cuda()) return call();
+  if (blocks == Blocks::reuse || !interruptible || model_.device().is_cuda()) return call();
   at_interruption_point = [this] {
     if (group_.max(stop::leaving() ? std::int64_t{1} : 0) > 0) throw Interrupted();
   };
@@ -249,8 +250,8 @@ void Denoising::step_together(bool interruptible) {
   const trace::Scope scope(computes ? trace::spans::denoise_step : trace::spans::reuse_step);
   const Blocks computing =
       batch_.front().format.keeps_residual ? Blocks::compute_and_keep : Blocks::compute;
-  const StepKind kind{computes ? computing : Blocks::reuse, *expert_};
-  std::vector<Predictions> predicted = all_branches(predict(kind, interruptible));
+  const Blocks blocks = computes ? computing : Blocks::reuse;
+  std::vector<Predictions> predicted = all_branches(predict(blocks, interruptible));
   const Box& box = own_box(latents_, branch_);
   for (std::size_t clip = 0; clip < batch_.size(); ++clip) {
     const SamplingRecipe& recipe = batch_[clip].sampling;

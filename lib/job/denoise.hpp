@@ -99,8 +99,8 @@ class Denoising {
   void enter(int expert);
   template <class Call>
   void within_memory(const Call& call) const;
-  const std::vector<Tensor>& predict(const StepKind& kind, bool interruptible);
-  const std::vector<Tensor>& predict_together(const StepKind& kind, bool interruptible);
+  const std::vector<Tensor>& predict(Blocks blocks, bool interruptible);
+  const std::vector<Tensor>& predict_together(Blocks blocks, bool interruptible);
   /// Puts the latents that steps do not change back into the state of a clip.
   void hold(std::size_t clip);
   std::vector<Tensor> latents() const;
@@ -119,7 +119,7 @@ class Denoising {
   std::unique_ptr<Denoiser::Prepared> prepared_;  ///< null while there is no expert
   std::vector<std::int64_t> computed_;  ///< for each step whether it is; empty: all, or decided
   Tensor time_;
-  std::map<StepKind, RepeatedCall> calls_;  ///< those of each kind so far, of the expert
+  std::map<Blocks, RepeatedCall> calls_;  ///< with prepared_, so far
 };
 
 }  // namespace reelmesh

@@ -23,10 +23,14 @@ class TwoWidths final : public Denoiser {
 
   Device device() const override { return device_; }
   int expert(double timestep) const override { return timestep < 500 ? 1 : 0; }
+  bool use_together(int expert) const override {
+    used_ = std::size_t(expert);
+    return false;
+  }
   Tensor embed(double) const override { return Tensor::empty({1}, DType::float32, device_); }
   std::unique_ptr<Prepared> prepare(const DenoiseTask&,
                                     std::span<const Conditioning>) const override {
-    return std::make_unique<OnRanks>(*this);
+    return std::make_unique<OnRanks>(experts_.at(used_));
   }
 
  private:
@@ -34,10 +38,9 @@ class TwoWidths final : public Denoiser {
     ops::Linear in, out;
   };
   struct OnRanks final : Prepared {
-    explicit OnRanks(const TwoWidths& of) : model(of) {}
+    explicit OnRanks(const Expert& of) : expert(of) {}
     std::vector<Tensor> predict_together(std::span<const Tensor> latents, const Tensor&,
-                                         const StepKind& kind) override {
-      const Expert& expert = model.experts_.at(std::size_t(kind.expert));
+                                         Blocks) override {
       const Tensor tokens = ops::patchify(latents.front(), patch, DType::float32);
       const Tensor made = expert.out(expert.in(tokens));
       return {ops::unpatchify(made.reshape({tokens.shape(0), 1, features}), 0, patch,
@@ -46,7 +49,7 @@ class TwoWidths final : public Denoiser {
     Tensor residual(std::int64_t) const override { return {}; }
     void set_residual(std::int64_t, const Tensor&) override {}
 
-    const TwoWidths& model;
+    const Expert& expert;
   };
 
   ops::Linear product(std::int64_t in, std::int64_t out) const {
@@ -55,6 +58,7 @@ class TwoWidths final : public Denoiser {
 
   Device device_;
   std::vector<Expert> experts_;
+  mutable std::size_t used_ = 0;
 };
 
 class TwoWidthsFamily final : public Family {

@@ -244,8 +244,8 @@ class PreparedTransformer final : public Denoiser::Prepared {
   }
 
   std::vector<Tensor> predict_together(std::span<const Tensor> latents, const Tensor& time,
-                                       const StepKind& kind) override {
-    return transformer_(placement_, latents, context_, time, images_, kind.blocks, residual_);
+                                       Blocks blocks) override {
+    return transformer_(placement_, latents, context_, time, images_, blocks, residual_);
   }
 
   Tensor residual(std::int64_t clip) const override {

@@ -44,14 +44,6 @@ enum class Blocks {
   reuse              ///< leave them out: add the residual that was kept last
 };
 
-/// What a step computes: two steps of the same kind differ in nothing but the values of their
-/// tensors, so that a CUDA graph of one can be replayed as the other.
-struct StepKind {
-  Blocks blocks = Blocks::compute;
-  int expert = 0;  ///< Denoiser::expert() of its timestep
-  friend auto operator<=>(const StepKind&, const StepKind&) = default;
-};
-
 /// What a step of one clip begins with, as Denoiser::Prepared::predict_together() takes it.
 struct StepInput {
   Tensor latents, time;
@@ -72,9 +64,9 @@ class Denoiser {
     /// Denoiser::embed. All on the model's device. → one prediction per branch (all of the first
     /// clip, then of the next), float32, shaped as the latents or with more channels. A clip's bits
     /// do not depend on the other clips of the batch. Collective over the task's group.
-    /// kind: blocks other than `compute` only with DenoiseTask::keeps_residual.
+    /// blocks: other than `compute` only with DenoiseTask::keeps_residual.
     virtual std::vector<Tensor> predict_together(std::span<const Tensor> latents,
-                                                 const Tensor& time, const StepKind& kind) = 0;
+                                                 const Tensor& time, Blocks blocks) = 0;
 
     /// mean |e − e′| / mean |e′| over all tokens and channels, in the order of the tokens' global
     /// indices: e is what the first block's attention gets of these latents, which are those of a
@@ -101,8 +93,8 @@ class Denoiser {
   /// in a CUDA graph if the messages of the task's group can. An expert is in use.
   virtual bool capturable() const { return true; }
   /// Which computation a step with this timestep is, for models that choose it by the timestep, as
-  /// of two experts of which one takes the noisy steps: whatever a step depends on beside the
-  /// values of its tensors.
+  /// of two experts of which one takes the noisy steps: whatever a step depends on beside `Blocks`
+  /// and the values of its tensors. A CUDA graph of a step is replayed for others of the same.
   virtual int expert(double /*timestep*/) const { return 0; }
   /// From now on steps are those of this expert, and prepare() is for them. What was prepared for
   /// another must be gone, since its weights may be. → whether weights were loaded. Collective as

@@ -303,10 +303,9 @@ class PreparedSTDiT final : public Denoiser::Prepared {
   }
 
   std::vector<Tensor> predict_together(std::span<const Tensor> latents, const Tensor& time,
-                                       const StepKind& kind) override {
+                                       Blocks blocks) override {
     std::vector<Tensor> all;
-    for (const auto& predictions :
-         model_(placement_, latents, texts_, time, kind.blocks, residual_)) {
+    for (const auto& predictions : model_(placement_, latents, texts_, time, blocks, residual_)) {
       all.insert(all.end(), predictions.begin(), predictions.end());
     }
     return all;

@@ -423,8 +423,8 @@ class PreparedWan final : public Denoiser::Prepared {
   }
 
   std::vector<Tensor> predict_together(std::span<const Tensor> latents, const Tensor& time,
-                                       const StepKind& kind) override {
-    return transformer_(placement_, latents, context_, time, images_, kind.blocks, residual_,
+                                       Blocks blocks) override {
+    return transformer_(placement_, latents, context_, time, images_, blocks, residual_,
                         sinusoid_0_);
   }
 

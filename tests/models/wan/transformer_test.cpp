@@ -228,13 +228,13 @@ TEST_P(Transformer, PreparedBatchHasTheBitsOfItsClips) {
   }
   const auto both = model.prepare(task, conditioning);
   const std::vector<Tensor> latents{first.local, second.local};
-  const auto together = both->predict_together(latents, time, {Blocks::compute_and_keep});
-  const auto reused = both->predict_together(latents, later, {Blocks::reuse});
+  const auto together = both->predict_together(latents, time, Blocks::compute_and_keep);
+  const auto reused = both->predict_together(latents, later, Blocks::reuse);
   ASSERT_EQ(together.size(), 4U);
   for (std::size_t clip = 0; clip < 2; ++clip) {
     const auto alone = model.prepare(task, {&conditioning[clip], 1});
     const std::span<const Tensor> own(&latents[clip], 1);
-    const auto results = alone->predict_together(own, time, {Blocks::compute_and_keep});
+    const auto results = alone->predict_together(own, time, Blocks::compute_and_keep);
     EXPECT_TRUE(same_bits(alone->residual(0), both->residual(std::int64_t(clip))));
     // An image gives frame 0 timestep 0, a text alone does not.
     if (clip == 0 && reference.frame_0) {
@@ -246,20 +246,20 @@ TEST_P(Transformer, PreparedBatchHasTheBitsOfItsClips) {
       EXPECT_TRUE(same_bits(results[0], called(model.embed(0))));
       const Conditioning from_text{text, {}};
       const auto of_text = model.prepare(task, {&from_text, 1});
-      EXPECT_TRUE(same_bits(of_text->predict_together(own, time, {Blocks::compute_and_keep})[0],
-                            called({})));
+      EXPECT_TRUE(
+          same_bits(of_text->predict_together(own, time, Blocks::compute_and_keep)[0], called({})));
     }
     // As after a restart.
     const auto restarted = model.prepare(task, {&conditioning[clip], 1});
     restarted->set_residual(0, both->residual(std::int64_t(clip)));
-    const auto without = restarted->predict_together(own, later, {Blocks::reuse});
+    const auto without = restarted->predict_together(own, later, Blocks::reuse);
     for (std::size_t branch = 0; branch < 2; ++branch) {
       EXPECT_TRUE(same_bits(results[branch], together[2 * clip + branch]));
       EXPECT_TRUE(same_bits(without[branch], reused[2 * clip + branch]));
     }
   }
   // With its residual, a step without blocks has the bits of the step that kept it.
-  const auto again = both->predict_together(latents, time, {Blocks::reuse});
+  const auto again = both->predict_together(latents, time, Blocks::reuse);
   for (std::size_t i = 0; i < 4; ++i) EXPECT_LT(relative_error(again[i], together[i]), 1e-5);
 }
 

@@ -124,13 +124,13 @@ class ToyDenoiser final : public TrainableDenoiser {
     }
 
     std::vector<Tensor> predict_together(std::span<const Tensor> latents, const Tensor& time,
-                                         const StepKind& kind) override {
+                                         Blocks blocks) override {
       std::vector<Tensor> all;
       for (std::size_t clip = 0; clip < latents.size(); ++clip) {
         const Tensor seen = images_[clip].empty() ? latents[clip] : latents[clip].clone();
         add(images_[clip], seen);
         const Tensor features =
-            model_.features(on_, seen, texts_[clip], time, kind.blocks, residuals_[clip]);
+            model_.features(on_, seen, texts_[clip], time, blocks, residuals_[clip]);
         for (std::int64_t branch = 0; branch < on_.branches; ++branch) {
           all.push_back(ops::unpatchify(features, branch, patch, latents[clip].shape()));
         }

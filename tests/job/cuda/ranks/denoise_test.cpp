@@ -20,6 +20,10 @@ class TwoExperts final : public Denoiser {
 
   Device device() const override { return device_; }
   int expert(double timestep) const override { return timestep < 500 ? 1 : 0; }
+  bool use_together(int expert) const override {
+    used_ = expert;
+    return false;
+  }
   Tensor embed(double timestep) const override {
     Tensor time = Tensor::empty(
         {latent_shape[0], latent_channels, latent_shape[1], latent_shape[2]}, DType::float32);
@@ -28,26 +32,28 @@ class TwoExperts final : public Denoiser {
   }
   std::unique_ptr<Prepared> prepare(const DenoiseTask&,
                                     std::span<const Conditioning>) const override {
-    return std::make_unique<OnRanks>(calls);
+    return std::make_unique<OnRanks>(calls, used_);
   }
 
   mutable std::array<int, 2> calls{};
 
  private:
   struct OnRanks final : Prepared {
-    explicit OnRanks(std::array<int, 2>& all_calls) : calls(all_calls) {}
+    OnRanks(std::array<int, 2>& all_calls, int own) : calls(all_calls), expert(own) {}
     std::vector<Tensor> predict_together(std::span<const Tensor> latents, const Tensor& time,
-                                         const StepKind& kind) override {
-      ++calls.at(std::size_t(kind.expert));
-      return {ops::scaled(ops::multiply(latents.front(), time), kind.expert == 1 ? -0.7F : 0.4F)};
+                                         Blocks) override {
+      ++calls.at(std::size_t(expert));
+      return {ops::scaled(ops::multiply(latents.front(), time), expert == 1 ? -0.7F : 0.4F)};
     }
     Tensor residual(std::int64_t) const override { return {}; }
     void set_residual(std::int64_t, const Tensor&) override {}
 
     std::array<int, 2>& calls;
+    int expert;
   };
 
   Device device_;
+  mutable int used_ = 0;
 };
 
 class ExpertsOnGpu : public OnOwnDevice<testing::Test> {};

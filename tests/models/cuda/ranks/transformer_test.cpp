@@ -82,7 +82,7 @@ Predictions predict(const Reference& reference, const CogVideoXTransformer& tran
   int calls = 0;
   RepeatedCall call(device, group, group.capturable(), [&] {
     ++calls;
-    return prepared->predict_together(std::vector{x, x}, time, {Blocks::compute});
+    return prepared->predict_together(std::vector{x, x}, time, Blocks::compute);
   });
   Predictions predictions{{}, box};
   for (const std::int64_t step : {0, 1, 0}) {
