@@ -177,10 +177,9 @@ void predict_memory(Plan& plan, const Workload& workload, const PlanMachine& mac
   plan.memory = with_offloading(plan_memory(plan, workload, machine));
   const std::int64_t more = plan.memory.room();
   if (!machine.count_waiting_embeddings || more <= 0) return;
-  const MemoryPlan chosen = plan.memory;
+  const Offloading chosen = plan.memory;
   plan.queue_bytes = std::min(plan.embedding_bytes, plan.queue_bytes + more);
-  plan.memory = with({chosen.unloads_decoder, chosen.offloads, chosen.experts_in_turn},
-                     plan_memory(plan, workload, machine));
+  plan.memory = with(chosen, plan_memory(plan, workload, machine));
 }
 
 // What each rank has left for the streamed weights of the transformer beside everything else. A

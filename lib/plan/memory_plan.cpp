@@ -95,9 +95,9 @@ std::int64_t MemoryPlan::room() const {
 }
 
 MemoryPlan with(const Offloading& offloading, MemoryPlan memory) {
-  memory.unloads_decoder |= offloading.unloads_decoder;
-  memory.offloads = offloading.offloads;
-  memory.experts_in_turn = offloading.experts_in_turn;
+  const bool unloads_decoder = memory.unloads_decoder || offloading.unloads_decoder;
+  static_cast<Offloading&>(memory) = offloading;
+  memory.unloads_decoder = unloads_decoder;
   if (!memory.experts_in_turn) return memory;
   for (RankMemory& rank : memory.ranks) rank.denoise = rank.denoise_in_turn;
   return memory;

@@ -21,14 +21,8 @@ struct RankMemory {
   std::int64_t embeddings_on_host = 0;  ///< as `embeddings`
 };
 
-struct MemoryPlan {
-  std::int64_t program = 0;  ///< of a rank before it loads anything
-  /// The same on the host, of ranks with GPUs, whose memory is planned; 0: ranks have none.
-  std::int64_t host_program = 0;
-  int threads = 1;  ///< per rank
-  std::vector<RankMemory> ranks;
-  std::vector<std::int64_t> limits;                  ///< per rank; empty: no limits
-  WeightsChoice decoder = WeightsChoice::automatic;  ///< as requested; replicated: must stay
+/// How the weights of some stages make room for others.
+struct Offloading {
   /// Whether the decoder is loaded for each round of clips, and unloaded after it.
   bool unloads_decoder = false;
   /// Whether transformer and decoder are loaded in turn for each round of clips, never together.
@@ -36,6 +30,16 @@ struct MemoryPlan {
   /// Whether of two experts only the one whose steps are computed is in memory: each is loaded anew
   /// where a batch comes to its steps.
   bool experts_in_turn = false;
+};
+
+struct MemoryPlan : Offloading {
+  std::int64_t program = 0;  ///< of a rank before it loads anything
+  /// The same on the host, of ranks with GPUs, whose memory is planned; 0: ranks have none.
+  std::int64_t host_program = 0;
+  int threads = 1;  ///< per rank
+  std::vector<RankMemory> ranks;
+  std::vector<std::int64_t> limits;                  ///< per rank; empty: no limits
+  WeightsChoice decoder = WeightsChoice::automatic;  ///< as requested; replicated: must stay
 
   std::int64_t text(int rank) const;     ///< while prompts are encoded
   std::int64_t encode(int rank) const;   ///< while images or videos are encoded
@@ -55,10 +59,6 @@ struct MemoryPlan {
   std::int64_t room() const;
 };
 
-/// How the weights of some stages make room for others.
-struct Offloading {
-  bool unloads_decoder = false, offloads = false, experts_in_turn = false;  ///< as in MemoryPlan
-};
 /// memory: without offloading, except that its decoder may be unloaded.
 MemoryPlan with(const Offloading& offloading, MemoryPlan memory);
 
