@@ -89,6 +89,17 @@ std::optional<InputFacts> remembered_facts(const nlohmann::json& values) {
   }
 }
 
+// Without hash and state. All pixels are decoded.
+InputFacts decoded_facts(const InputFile& file) {
+  if (file.frame) return facts_of_frame(file, decoded_facts(source_of(file)));
+  if (file.kind == InputKind::image) {
+    const Tensor pixels = media::read_image(file.path, file.where);
+    return {.height = pixels.shape(0), .width = pixels.shape(1)};
+  }
+  if (const auto clip = saved_clip(file)) open_clip(file, *clip).check();
+  return probe_input(file);  // decodes all frames, unless it is a clip of an earlier job
+}
+
 // Decodes these frames, in ascending order. all: frames of the video.
 void read_frames(const InputFile& file, std::int64_t all, const std::vector<std::int64_t>& frames,
                  const std::function<void(std::int64_t, const Tensor&)>& consume) {
@@ -148,16 +159,7 @@ InputFacts probe_input(const InputFile& file) {
 
 InputFacts check_input(const InputFile& file) {
   const FileState state = file_state(opened_path(file));
-  InputFacts facts;
-  if (file.frame) {
-    facts = facts_of_frame(file, check_input(source_of(file)));
-  } else if (file.kind == InputKind::image) {
-    const Tensor pixels = media::read_image(file.path, file.where);
-    facts = {.height = pixels.shape(0), .width = pixels.shape(1)};
-  } else {
-    facts = probe_input(file);  // decodes all frames, unless it is a clip of an earlier job
-    if (const auto clip = saved_clip(file)) open_clip(file, *clip).check();
-  }
+  InputFacts facts = decoded_facts(file);
   facts.hash = hash_of_file(file);
   require_unchanged(name_for_messages(file), state, file_state(opened_path(file)));
   facts.state = state.text();
