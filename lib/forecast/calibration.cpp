@@ -579,8 +579,8 @@ Link measure_host(Device device, double load) {
 }
 
 // Bytes/s of memory that the process gets from the system and uses for the first time; ranks: of
-// the node that measure. On a host much of it, as a model does: a virtual machine gets what it does
-// not have at a lower rate.
+// the node that measure. On a host as much as a model's weights take: a virtual machine has to get
+// memory from its own host first, which is slower.
 double measure_touch(Device device, int ranks) {
   constexpr std::int64_t least = std::int64_t{1} << 28, most = std::int64_t{1} << 31;
   const std::int64_t bytes =

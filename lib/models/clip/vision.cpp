@@ -57,7 +57,7 @@ Tensor ClipVision::normed(const Tensor& x, const Affine& norm) const {
 Tensor ClipVision::embed(const Tensor& pixels) const {
   const std::int64_t rows = config_.rows(), d = config_.channels, heads = config_.heads;
   expect(pixels.shape() == Shape{1, 3, config_.image_size, config_.image_size},
-         "pixels {} of a picture for a model of {} x {}", pixels.shape(), config_.image_size,
+         "pixels {} of an image for a model of {} x {}", pixels.shape(), config_.image_size,
          config_.image_size);
   const ops::Patch patch{1, config_.patch_size, config_.patch_size};
   const Tensor patches = patch_.with_all_rows(ops::patchify(pixels.on(device_), patch, dtype_));

@@ -1,12 +1,12 @@
 #pragma once
-// The interface of the encoder of a picture whose embeddings a transformer attends to.
+// The interface of the encoder of an image whose embeddings a transformer attends to.
 #include <array>
 
 #include "tensor/tensor.hpp"
 
 namespace reelmesh {
 
-/// How a picture becomes the pixels that a vision encoder takes: its shortest edge is resized to
+/// How an image becomes the pixels that a vision encoder takes: its shortest edge is resized to
 /// `edge` as Pillow does with BICUBIC, the middle square of `size` pixels is cut out, and values of
 /// 0 to 255 become (value·factor − mean)/deviation of each channel.
 struct VisionPixels {

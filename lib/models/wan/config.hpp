@@ -1,7 +1,7 @@
 #pragma once
-// The configurations of a model of Wan 2.1 or of Wan 2.2's TI2V-5B. Sources:
-// transformer/config.json and vae/config.json as written by diffusers' WanTransformer3DModel and
-// AutoencoderKLWan; defaults are those of their constructors.
+// The configurations of a model of Wan 2.1 or 2.2. Sources: transformer/config.json and
+// vae/config.json as written by diffusers' WanTransformer3DModel and AutoencoderKLWan; defaults are
+// those of their constructors.
 #include "ops/pointwise.hpp"
 #include "weights/checkpoint.hpp"
 #include "weights/config.hpp"

@@ -26,14 +26,13 @@ WanFolder::Vision open_vision(const ModelPaths& paths, const WanConfig& transfor
 }
 
 // The timestep at which the second transformer takes over; none without one.
-std::optional<double> read_boundary(const ModelPaths& paths, const FlowSettings& settings) {
-  const std::filesystem::path file = paths.root / "model_index.json";
-  const Config index = Config::read(file);
+std::optional<double> read_boundary(const Config& index, const ModelPaths& paths,
+                                    const FlowSettings& settings) {
   const std::optional<double> ratio = index.find_double("boundary_ratio", 0, 1);
   const bool two = paths.has(ModelPart::transformer_2);
   require(ratio.has_value() == two, Status::data,
           "{}: found {} transformer_2 and {} boundary_ratio, expected both or neither",
-          file.string(), two ? "a" : "no", ratio ? "a" : "no");
+          index.file().string(), two ? "a" : "no", ratio ? "a" : "no");
   if (!ratio) return std::nullopt;
   return *ratio * static_cast<double>(settings.num_train_timesteps);
 }
@@ -43,14 +42,14 @@ std::optional<double> read_boundary(const ModelPaths& paths, const FlowSettings&
 WanFolder WanFolder::open(const ModelPaths& paths) {
   WanFolder f;
   f.paths = paths;
-  f.expand_timesteps =
-      Config::read(paths.root / "model_index.json").get_bool("expand_timesteps", false);
+  const Config index = Config::read(paths.root / "model_index.json");
+  f.expand_timesteps = index.get_bool("expand_timesteps", false);
   f.transformer = WanConfig::read(Config::read(paths.transformer / "config.json"));
   f.vae = WanVaeConfig::read(Config::read(paths.vae / "config.json"));
   f.text_encoder = T5Config::read(Config::read(paths.text_encoder / "config.json"));
   const Config scheduler = Config::read(paths.scheduler / "scheduler_config.json");
   f.scheduler = read_flow_scheduler(scheduler, class_of_part(paths, "scheduler", scheduler));
-  f.boundary = read_boundary(paths, f.scheduler.settings);
+  f.boundary = read_boundary(index, paths, f.scheduler.settings);
   if (f.boundary) {
     const Config second = Config::read(paths.transformer_2 / "config.json");
     require(WanConfig::read(second) == f.transformer, Status::data,

@@ -1,6 +1,6 @@
 #pragma once
-// The diffusion transformer of Wan 2.1 and of Wan 2.2's TI2V-5B (Wan Team 2025; diffusers'
-// WanTransformer3DModel). Video tokens attend to one another, to the text, and in models with an
+// The diffusion transformer of Wan 2.1 and 2.2 (Wan Team 2025; diffusers' WanTransformer3DModel),
+// of two experts one. Video tokens attend to one another, to the text, and in models with an
 // image encoder to its rows; of both each rank has all rows.
 #include <span>
 
@@ -121,8 +121,8 @@ class WanTransformer final : public TrainableDenoiser {
                            const WanBlockContext& context, const Tensor& x) const;
   Tensor embed_vision(const Tensor& vision) const;
   Tensor patches(std::span<const Tensor> latents, std::span<const Tensor> images) const;
-  /// x: tokens, overwritten. times: of block_times(), then those of frame 0
-  /// if it has its own timestep. → the tokens after the block.
+  /// x: tokens, overwritten. times: of block_times(), then those of frame 0 if it has its
+  /// own timestep. → the tokens after the block.
   Tensor run_block(const Block& block, const WanPlacement& placement,
                    const WanBlockContext& context, const Tensor& times, Tensor x) const;
 
