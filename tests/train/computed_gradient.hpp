@@ -9,6 +9,16 @@
 
 namespace reelmesh::test {
 
+/// Who computes the gradients of a case, and how.
+struct GradientRun {
+  comm::Group group;
+  Device device;
+  DType dtype = DType::float32;
+  std::vector<int> parts;  ///< into which frames, rows and columns of tokens are cut
+  int ring = 1;
+  Residence residence = Residence::replicated;
+};
+
 struct CaseGradient {
   double loss = 0;
   std::vector<std::string> modules;  ///< of a LoRA

@@ -21,16 +21,6 @@ inline GradientCase case_of(const std::string& name) {
                                   : GradientCase(name);
 }
 
-/// Who computes the gradients of a case, and how.
-struct GradientRun {
-  comm::Group group;
-  Device device;
-  DType dtype = DType::float32;
-  std::vector<int> parts;  ///< into which frames, rows and columns of tokens are cut
-  int ring = 1;
-  Residence residence = Residence::replicated;
-};
-
 /// Collective over run.group.
 inline CaseGradient gradient_of(const GradientCase& c, const GradientRun& run) {
   const comm::Group& group = run.group;

@@ -19,17 +19,8 @@ struct WanGradientCase : StoredRun {
   std::optional<Lora> lora;  ///< unless all parameters are trained
 };
 
-struct WanRun {
-  comm::Group group;
-  Device device;
-  DType dtype = DType::float32;
-  std::vector<int> parts;  ///< into which frames, rows and columns of tokens are cut
-  int ring = 1;
-  Residence residence = Residence::replicated;
-};
-
 /// Collective over run.group.
-inline CaseGradient gradient_of(const WanGradientCase& c, const WanRun& run) {
+inline CaseGradient gradient_of(const WanGradientCase& c, const GradientRun& run) {
   const comm::Group& group = run.group;
   const WanConfig& config = c.reference.transformer;
   std::optional<LoraShape> shape;

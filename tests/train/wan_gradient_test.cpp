@@ -7,8 +7,8 @@ namespace reelmesh {
 namespace {
 
 using test::expect_same;
+using test::GradientRun;
 using test::WanGradientCase;
-using test::WanRun;
 
 class WanGradients : public ::testing::TestWithParam<std::string> {};
 INSTANTIATE_TEST_SUITE_P(Wan, WanGradients,
@@ -19,7 +19,7 @@ TEST_P(WanGradients, EqualDiffusersOnEveryLayout) {
   const WanGradientCase c(GetParam());
   const comm::Group& world = test::world();
   const int ranks = world.size();
-  WanRun run{.group = world, .parts = {ranks, 1, 1}};
+  GradientRun run{.group = world, .parts = {ranks, 1, 1}};
   const auto first = gradient_of(c, run);
   test::expect_reference(first, c);
   run.parts = {1, ranks, 1};
@@ -37,7 +37,7 @@ TEST_P(WanGradients, HaveTheSameBitsInBfloat16) {
   const WanGradientCase c(GetParam());
   const comm::Group& world = test::world();
   const int ranks = world.size();
-  WanRun run{.group = world, .dtype = DType::bfloat16, .parts = {1, 1, ranks}};
+  GradientRun run{.group = world, .dtype = DType::bfloat16, .parts = {1, 1, ranks}};
   const auto first = gradient_of(c, run);
   EXPECT_NEAR(first.loss / c.facts.at("loss").get<double>(), 1, 2e-2);
   run.parts = {1, ranks, 1};

@@ -84,7 +84,7 @@ TEST_P(GradientsOnGpu, OfWanEqualDiffusersOnEveryLayout) {
   const int ranks = world.size();
   for (const char* name : some({"all", "lora.odd"})) {
     const WanGradientCase c(name);
-    WanRun run{.group = self, .device = device, .parts = {1, 1, 1}};
+    GradientRun run{.group = self, .device = device, .parts = {1, 1, 1}};
     const CaseGradient first = gradient_of(c, run);
     expect_reference(first, c);
     run.dtype = DType::bfloat16;
