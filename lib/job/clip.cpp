@@ -1,9 +1,11 @@
 #include "job/clip.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 
 #include "base/text.hpp"
+#include "sampler/noise_schedule.hpp"
 #include "text/clean_prompt.hpp"
 
 namespace reelmesh {
@@ -40,7 +42,8 @@ ClipShapes output_shapes(const Job& job, const Clip& clip, std::int64_t text_cha
 
 namespace {
 
-constexpr double default_strength = 0.8;  // of CogVideoXVideoToVideoPipeline
+constexpr double default_strength =
+    0.8;  // of CogVideoXVideoToVideoPipeline and WanVideoToVideoPipeline
 
 // Sets what a clip takes from the file that it begins from. settings: of request and job.
 void set_input(Clip& clip, const Job& job, const ClipRequest& request, const Inputs& inputs,
@@ -169,6 +172,16 @@ Encoded encode_prompt(const Tokenizer& tokenizer, const ClipRequest& request,
                       const std::string& text, std::int64_t limit, Clip& clip) {
   if (request.token_ids.empty()) return encode_text(tokenizer, text, limit, clip, "prompt");
   return tokenizer.accept(request.token_ids, limit, request.where + ": token_ids");
+}
+
+int skipped_steps(const Clip& clip, const ClipRequest& request) {
+  const int steps = clip.steps();
+  const int skipped = clip.strength() ? skipped_steps(steps, *clip.strength()) : 0;
+  require(skipped < steps, Status::usage,
+          "{}: found {} for clip {}, which leaves none of {} steps, expected at least {:.3f}",
+          request.settings.strength ? request.where + ": strength" : "sample.strength",
+          clip.strength().value_or(1), clip.index(), steps, std::ceil(1000.0 / steps) / 1000);
+  return skipped;
 }
 
 void check_size(const Clip& clip, const ClipRequest& request, std::int64_t height_multiple,

@@ -104,6 +104,10 @@ Encoded encode_text(const Tokenizer& tokenizer, const std::string& text, std::in
 Encoded encode_prompt(const Tokenizer& tokenizer, const ClipRequest& request,
                       const std::string& text, std::int64_t limit, Clip& clip);
 
+/// How many of its first steps a clip made from a video leaves out; 0 for others. Error(usage) if
+/// no step would be left.
+int skipped_steps(const Clip& clip, const ClipRequest& request);
+
 /// Error(usage) unless height and width of a clip are positive multiples of so many pixels. The
 /// message names what gives them, the request or sample.height and sample.width.
 void check_size(const Clip& clip, const ClipRequest& request, std::int64_t height_multiple,

@@ -88,7 +88,7 @@ std::string where_frames_are_given(const Job& job, const ClipRequest& request, c
   return clip.format.input == InputKind::video ? clip.input->file.where : "";
 }
 
-std::string warning_of_frames(const Family& family, std::int64_t asked,
+std::string warning_of_frames(const Family& family, std::int64_t asked, std::int64_t made,
                               const RoundedFrames& rounded) {
   const auto can_make = [&](std::int64_t frames) { return family.made_frames(frames) == frames; };
   std::int64_t below = asked, above = asked;
@@ -98,8 +98,8 @@ std::string warning_of_frames(const Family& family, std::int64_t asked,
       "{}: found {} frames{}, of which the model makes {}; the nearest numbers that it can make "
       "are {} and {}",
       rounded.where, asked,
-      rounded.clips > 1 ? fmt::format(" (the first of {} clips)", rounded.clips) : "",
-      family.made_frames(asked), below, above);
+      rounded.clips > 1 ? fmt::format(" (the first of {} clips)", rounded.clips) : "", made, below,
+      above);
 }
 
 }  // namespace
@@ -337,7 +337,7 @@ ClipList Family::clips(const Job& job, const Tokenizer& tokenizer, const Inputs&
   const auto warn = [](const std::string& text) { log::warning("{}", text); };
   FewLines cut(warn, "texts are cut off"), files(inform, "images or videos"),
       rates(warn, "clips of another rate"), frames(warn, "numbers of frames that are rounded");
-  std::map<std::int64_t, RoundedFrames> rounded;  // by the number asked for
+  std::map<std::pair<std::int64_t, std::int64_t>, RoundedFrames> rounded;  // by asked for and made
   ClipList list;
   list.clips.reserve(job.clip_count());
   bool has_video = false;
@@ -355,12 +355,13 @@ ClipList Family::clips(const Job& job, const Tokenizer& tokenizer, const Inputs&
       }
       rates.add(warning_of_rate(clip, facts));
     }
-    const std::int64_t asked = clip.format.size.frames;
-    if (!job.train && made_frames(asked) != asked) {
+    const std::int64_t asked = clip.format.size.frames, made = clip.video.at(0);
+    if (!job.train && made != asked) {
       const ClipRequest request = job.request(static_cast<std::size_t>(index));
       const std::string where = where_frames_are_given(job, request, clip);
       if (!where.empty()) {
-        RoundedFrames& same = rounded.try_emplace(asked, RoundedFrames{where}).first->second;
+        RoundedFrames& same =
+            rounded.try_emplace({asked, made}, RoundedFrames{where}).first->second;
         ++same.clips;
       }
     }
@@ -368,7 +369,9 @@ ClipList Family::clips(const Job& job, const Tokenizer& tokenizer, const Inputs&
     list.clips.push_back(
         {index, list.kinds.add(clip), static_cast<std::int32_t>(clip.tokens()), 0});
   }
-  for (const auto& [asked, clips] : rounded) frames.add(warning_of_frames(*this, asked, clips));
+  for (const auto& [numbers, clips] : rounded) {
+    frames.add(warning_of_frames(*this, numbers.first, numbers.second, clips));
+  }
   for (const FewLines* lines : {&cut, &files, &rates, &frames}) lines->finish();
   require(!job.sample.strength || has_video, Status::usage,
           "sample.strength: found {}, expected it only with prompt.video",

@@ -79,7 +79,8 @@ class Family {
   /// Error(data) if it has more ids than the text encoder's embedding has rows. For a plan without
   /// a tokenizer, one without vocabulary.
   Tokenizer open_tokenizer() const;
-  /// How many frames the model makes where `frames` are asked for.
+  /// How many frames the model makes where `frames` are asked for, unless it begins from a video,
+  /// of which it may use fewer.
   virtual std::int64_t made_frames(std::int64_t frames) const { return frames; }
   /// Whether the model makes clips that begin from such a file; none: from noise alone.
   virtual bool takes(InputKind kind) const { return kind == InputKind::none; }

@@ -15,8 +15,8 @@ std::unique_ptr<const Sampler> made(const FlowSettings& settings, int steps) {
 
 std::span<const FlowSampler> flow_samplers() {
   static constexpr FlowSampler all[] = {
-      {"unipc", "UniPCMultistepScheduler", made<UniPc>},
-      {"euler", "FlowMatchEulerDiscreteScheduler", made<FlowEuler>}};
+      {"unipc", "UniPCMultistepScheduler", unipc_schedule, made<UniPc>},
+      {"euler", "FlowMatchEulerDiscreteScheduler", euler_schedule, made<FlowEuler>}};
   return all;
 }
 

@@ -13,6 +13,7 @@ namespace reelmesh {
 /// A row of a table of samplers (sampler_rows.hpp).
 struct FlowSampler {
   std::string_view option, class_name;
+  FlowSchedule (*schedule)(const FlowSettings& settings, int steps);
   /// Errors of FlowSchedule.
   std::unique_ptr<const Sampler> (*make)(const FlowSettings& settings, int steps);
 };

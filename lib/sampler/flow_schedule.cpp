@@ -20,6 +20,8 @@ void check(const FlowSettings& settings, int steps) {
   check(settings);
   require(steps >= 1 && steps <= settings.num_train_timesteps, Status::usage,
           "sample.steps is {}, expected 1 to {}", steps, settings.num_train_timesteps);
+  expect(settings.skipped >= 0 && settings.skipped < steps, "{} of {} steps skipped",
+         settings.skipped, steps);
   require(settings.levels.empty() || std::ssize(settings.levels) == steps, Status::usage,
           "sample.noise-levels: found {} levels for {} steps, expected one for each step",
           settings.levels.size(), steps);
@@ -29,6 +31,14 @@ void check(const FlowSettings& settings, int steps) {
 double linspace(double first, double last, int count, int i) {
   if (i + 1 == count && count > 1) return last;
   return static_cast<double>(i) * ((last - first) / std::max(count - 1, 1)) + first;
+}
+
+// The steps that are left, behind which the noise level is 0.
+FlowSchedule finished(FlowSchedule schedule, int skipped) {
+  schedule.sigmas.erase(schedule.sigmas.begin(), schedule.sigmas.begin() + skipped);
+  schedule.timesteps.erase(schedule.timesteps.begin(), schedule.timesteps.begin() + skipped);
+  schedule.sigmas.push_back(0);
+  return schedule;
 }
 
 }  // namespace
@@ -54,8 +64,7 @@ FlowSchedule unipc_schedule(const FlowSettings& settings, int steps) {
     schedule.sigmas.push_back(static_cast<float>(sigma));
     schedule.timesteps.push_back(std::trunc(sigma * train));
   }
-  schedule.sigmas.push_back(0);
-  return schedule;
+  return finished(std::move(schedule), settings.skipped);
 }
 
 FlowSchedule euler_schedule(const FlowSettings& settings, int steps) {
@@ -73,8 +82,7 @@ FlowSchedule euler_schedule(const FlowSettings& settings, int steps) {
     schedule.sigmas.push_back(rounded);
     schedule.timesteps.push_back(static_cast<double>(rounded * static_cast<float>(train)));
   }
-  schedule.sigmas.push_back(0);
-  return schedule;
+  return finished(std::move(schedule), settings.skipped);
 }
 
 }  // namespace reelmesh

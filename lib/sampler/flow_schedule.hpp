@@ -13,6 +13,7 @@ struct FlowSettings {
   double shift = 1;
   /// Of all steps, before the shift; empty: the sampler's. Only of Euler's.
   std::vector<double> levels = {};
+  int skipped = 0;  ///< of the first steps, which a clip made from a video leaves out
   friend auto operator<=>(const FlowSettings&, const FlowSettings&) = default;
 };
 
@@ -25,8 +26,9 @@ struct FlowSchedule {
   std::vector<double> timesteps;  ///< that the model is called with, descending
 };
 
-// Error(usage) unless 1 ≤ steps ≤ num_train_timesteps, for levels of another number of steps, and
-// for those that the sampler does not take; errors of check().
+// steps: with those that are skipped. Error(usage) unless skipped < steps ≤ num_train_timesteps,
+// for levels of another number of steps, and for those that the sampler does not take; errors of
+// check().
 
 /// As set_timesteps of diffusers' UniPCMultistepScheduler with use_flow_sigmas: timesteps are
 /// rounded down, noise levels are not.

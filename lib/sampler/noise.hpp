@@ -25,7 +25,7 @@ void draw_step_noise(const NoiseRule& rule, TorchGenerator& generator, const Sha
                      const Shape& offset, const Shape& extent, std::span<float> out);
 
 /// How a clip of a video is mixed with noise before its first step, as add_noise of diffusers'
-/// CogVideoX schedulers: each operation is rounded to `dtype`.
+/// schedulers: each operation is rounded to `dtype`.
 struct NoiseLevel {
   float signal = 0, noise = 1;  ///< factors; values of `dtype`
   DType dtype = DType::float32;

@@ -419,7 +419,7 @@ CONFIGS = [
     row("an unknown pipeline", config("index", "_class_name", "HunyuanVideoPipeline"), DATA_ERROR,
         "{DIR}/model/model_index.json: found pipeline HunyuanVideoPipeline, expected "
         "CogVideoXImageToVideoPipeline or CogVideoXPipeline or CogVideoXVideoToVideoPipeline or "
-        "OpenSoraPipeline or WanImageToVideoPipeline or WanPipeline"),
+        "OpenSoraPipeline or WanImageToVideoPipeline or WanPipeline or WanVideoToVideoPipeline"),
     row("no pipeline", config("index", "_class_name", REMOVED), DATA_ERROR,
         "{DIR}/model/model_index.json: no '_class_name'"),
     row("a transformer of another class",

@@ -1,5 +1,5 @@
 """Wan through the program: the results of diffusers' WanPipeline, also in a few steps and with a
-LoRA, and of its WanImageToVideoPipeline; weights of float8 with Wan's own names; a job goes on
+LoRA, of its WanImageToVideoPipeline and WanVideoToVideoPipeline; weights of float8 with Wan's own names; a job goes on
 within a clip; bad options and models are refused. tests/pipeline/layouts tests layouts."""
 
 import json
@@ -18,6 +18,7 @@ TEXTS, IMAGES = MODELS / "float32", MODELS / "image"
 # The second, as TI2V-5B, makes clips from texts and from images.
 KINDS = {kind: json.loads((MODELS / kind / "pipeline.json").read_text())
          for kind in ("float32", "ti2v")}
+VIDEOS = json.loads((TEXTS / "from_video.json").read_text())
 FEW = json.loads((TEXTS / "few_steps.json").read_text())
 # Wan's own names of the layers of a block that have matrices, and others.
 OWN_NAMES = {"attn1.to_q": "self_attn.q", "attn1.to_k": "self_attn.k", "attn1.to_v": "self_attn.v",
@@ -275,6 +276,65 @@ class FromImages(Interrupted):
             outcome = run(job)
             with self.subTest(said):
                 self.assertEqual(outcome.status, status, outcome)
+                self.assertEqual(len(outcome.lines(ERROR)), 1, outcome)
+                self.assertIn(said, outcome.lines(ERROR)[0])
+
+
+class FromVideos(Interrupted):
+    def options(self, output, index=0, **more):
+        clip = VIDEOS["clips"][index]
+        own = {"model.path": TEXTS, "output.path": output, "prompt.text": clip["prompt"],
+               "prompt.negative": clip["negative_prompt"], "sample.seed": clip["seed"],
+               "prompt.video": DATA / "media" / clip["video"], "sample.steps": clip["steps"],
+               "sample.guidance": clip["guidance"], "sample.strength": clip["strength"],
+               "sample.height": VIDEOS["height"], "sample.width": VIDEOS["width"],
+               "sample.frames": clip["frames"]}
+        if "scheduler" in clip:
+            own["sample.scheduler"] = clip["scheduler"]
+        return own | {key.replace("__", ".").replace("_", "-"): value
+                      for key, value in more.items()}
+
+    def test_equals_diffusers(self):
+        tensors = read_safetensors(TEXTS / "from_video.safetensors")
+        for index, clip in enumerate(VIDEOS["clips"]):
+            found = read_clip(self.make(self.options(self.folder / str(index), index), ranks=2))
+            with self.subTest(index):
+                self.assertLess(relative(found["latents"], tensors[f"clip{index}.latents"]), 1e-5)
+                made = found["video"][VIDEOS["frames"]].astype(int)
+                frames = tensors[f"clip{index}.frames"].astype(int)
+                self.assertLessEqual(abs(made - frames).max(), 1)
+                self.assertEqual(found["attributes"]["strength"], clip["strength"])
+                self.assertEqual(found["attributes"]["input_frames"],
+                                 (clip["frames"] - 1) // 4 * 4 + 1)
+
+    def test_goes_on_within_a_clip(self):
+        """Steps and the history of UniPC begin at the first step that is computed."""
+        more = {"sample__steps": 100, "restart__every": 1}
+        expected = read_clip(self.make(self.options(self.folder / "expected", **more)))
+        self.disturb(2, lambda _, ranks: os.kill(ranks[1], signal.SIGKILL),
+                     self.options(self.output, **more))
+        saved = self.saved()[0]
+        outcome = run(self.options(self.output, **more) | {"output.if-exists": "resume"}, 3)
+        self.assertEqual(outcome.status, 0, outcome)
+        self.assertIn(f"clip 0 goes on after step {saved} of 80", outcome.errors)
+        found = read_clip(self.output)
+        for array in ("latents", "video"):
+            numpy.testing.assert_array_equal(found[array], expected[array])
+
+    def test_refuses_what_the_model_has_not(self):
+        video = {"prompt.video": DATA / "media" / "exact.mkv", "sample.frames": 9}
+        parts = {f"model.{part}": TEXTS / part.replace("-", "_")
+                 for part in ("transformer", "vae", "scheduler")}
+        for job, said in (
+                (options(self.folder / "out", kind="ti2v") | video, "takes no video, only prompt.image"),
+                (options(self.folder / "out") | parts | {"model.path": EXPERTS} | video,
+                 "takes no video"),
+                (self.options(self.folder / "out", sample__strength=0.1),
+                 "sample.strength: found 0.1 for clip 0, which leaves none of 5 steps, expected at "
+                 "least 0.200")):
+            outcome = run(job)
+            with self.subTest(said):
+                self.assertEqual(outcome.status, 64, outcome)
                 self.assertEqual(len(outcome.lines(ERROR)), 1, outcome)
                 self.assertIn(said, outcome.lines(ERROR)[0])
 

@@ -1,7 +1,5 @@
 #include "job/families/cogvideox.hpp"
 
-#include <cmath>
-
 #include "models/cogvideox/decoder.hpp"
 #include "models/cogvideox/encoder.hpp"
 #include "models/cogvideox/transformer.hpp"
@@ -72,11 +70,7 @@ void CogVideoX::complete(Clip& clip, const Job& job, const ClipRequest& request,
 
   if (clip.input) set_encoding(clip, job);
   const int steps = clip.steps();
-  const int skipped = clip.strength() ? skipped_steps(steps, *clip.strength()) : 0;
-  require(skipped < steps, Status::usage,
-          "{}: found {} for clip {}, which leaves none of {} steps, expected at least {:.3f}",
-          request.settings.strength ? request.where + ": strength" : "sample.strength",
-          clip.strength().value_or(1), clip.index(), steps, std::ceil(1000.0 / steps) / 1000);
+  const int skipped = skipped_steps(clip, request);
   const CogVideoXSampler& sampler =
       job.scheduler ? sampler_of_option(cogvideox_samplers(), *job.scheduler) : *folder_.sampler;
   const Sampling sampling = samplings_.get({sampler.option, steps, skipped, job.dtype}, [&] {

@@ -16,9 +16,18 @@ ClipDefaults Wan::defaults() const {
   return {.size = {480, 832, 81}, .fps = 16, .steps = 50, .guidance = 5};
 }
 
+// diffusers' WanVideoToVideoPipeline has one transformer, which takes no image.
 bool Wan::takes(InputKind kind) const {
-  if (folder_.expand_timesteps) return kind != InputKind::video;
-  return kind == (folder_.transformer.takes_image() ? InputKind::image : InputKind::none);
+  const bool takes_image = folder_.transformer.takes_image();
+  switch (kind) {
+    case InputKind::none:
+      return !takes_image;
+    case InputKind::image:
+      return takes_image || folder_.expand_timesteps;
+    case InputKind::video:
+      return !takes_image && !folder_.expand_timesteps && !folder_.boundary;
+  }
+  fail(Status::internal, "an input of another kind");
 }
 
 LastImage Wan::last_image() const {
@@ -27,10 +36,13 @@ LastImage Wan::last_image() const {
   return c.ends_with_image() ? LastImage::always : LastImage::optional;
 }
 
-// As prepare_latents of WanImageToVideoPipeline: a video of the image and grey frames is encoded,
-// and the mode of the posterior taken.
+// As prepare_latents of WanImageToVideoPipeline, which encodes a video of the image and grey
+// frames, and of WanVideoToVideoPipeline. Both take the mode of the posterior.
 void Wan::set_encoding(Clip& clip, std::int64_t made_frames) const {
   ClipInput& input = *clip.input;
+  if (clip.format.input == InputKind::video) {
+    clip.record.input_frames = input.frames = made_frames;
+  }
   input.encoded_frames = made_frames;
   input.latent_frames = WanVaeConfig::latent_frames(made_frames);
   require(!input.ends_with_image() || made_frames > 1, Status::usage,
@@ -53,8 +65,9 @@ void Wan::check_options(const Job& job) const {
 }
 
 // Sets the clip's shift if it is not given, and the scheduler.
-SamplingRecipe Wan::sampling(Clip& clip, const Job& job) const {
+SamplingRecipe Wan::sampling(Clip& clip, const Job& job, const ClipRequest& request) const {
   FlowSettings settings = folder_.scheduler.settings;
+  settings.skipped = skipped_steps(clip, request);
   std::optional<double>& shift = clip.record.settings.flow_shift;
   settings.shift = shift ? *shift : settings.shift;
   shift = settings.shift;
@@ -62,13 +75,18 @@ SamplingRecipe Wan::sampling(Clip& clip, const Job& job) const {
   const FlowSampler& sampler = job.scheduler ? sampler_of_option(flow_samplers(), *job.scheduler)
                                              : *folder_.scheduler.sampler;
   clip.record.scheduler = std::string(sampler.class_name);
+  std::optional<NoiseLevel> first_noise;
+  if (clip.strength()) {
+    const float sigma = sampler.schedule(settings, clip.steps()).sigmas.front();
+    first_noise = {.signal = 1 - sigma, .noise = sigma};
+  }
   return {.sampler = samplers_.get({sampler.option, settings, clip.steps()},
                                    [&]() -> std::shared_ptr<const Sampler> {
                                      return sampler.make(settings, clip.steps());
                                    }),
           .guidance = {guidance(clip), folder_.transformer.out_channels},
           .noise = {.channels_first = true},
-          .first_noise = {},
+          .first_noise = first_noise,
           .holds_image = clip.input && folder_.expand_timesteps};
 }
 
@@ -87,12 +105,15 @@ void Wan::complete(Clip& clip, const Job& job, const ClipRequest& request,
   const std::int64_t pixels = folder_.vae.pixels_per_latent();
   const auto& [height, width, frames] = clip.format.size;
   check_size(clip, request, pixels * c.patch.rows, pixels * c.patch.columns, pixels);
-  const std::int64_t made = made_frames(frames);
+  // Of a video the frames that fill chunks, as its encoder takes them.
+  const std::int64_t made = clip.format.input == InputKind::video
+                                ? WanVaeConfig::decoded_frames(WanVaeConfig::latent_frames(frames))
+                                : made_frames(frames);
   clip.latents = {WanVaeConfig::latent_frames(made), height / pixels, width / pixels};
   clip.latent_channels = c.out_channels;
   clip.video = {made, height, width};
-  if (clip.input && c.takes_image()) set_encoding(clip, made);
-  clip.sampling = sampling(clip, job);
+  if (clip.input && !folder_.expand_timesteps) set_encoding(clip, made);
+  clip.sampling = sampling(clip, job, request);
   const auto cleaned = [&](const std::string& text, const char* what) {
     const bool cleans = request.clean.value_or(job.clean_prompts) && request.token_ids.empty();
     return cleans ? cleaned_prompt(text, clip, what) : text;

@@ -6,7 +6,7 @@
 
 namespace reelmesh {
 
-/// Wan 2.1 and 2.2, from texts or from images. Each rank has the whole text, and the rows of the
+/// Wan 2.1 and 2.2, from texts, images or videos. Each rank has the whole text, and the rows of the
 /// image encoder, so that only video tokens are exchanged.
 class Wan final : public Family {
  public:
@@ -45,7 +45,7 @@ class Wan final : public Family {
   ClipDefaults defaults() const override;
   void check_options(const Job& job) const override;
   bool takes_flow_shift() const override { return true; }
-  SamplingRecipe sampling(Clip& clip, const Job& job) const;
+  SamplingRecipe sampling(Clip& clip, const Job& job, const ClipRequest& request) const;
   GuidanceScale guidance(const Clip& clip) const;
   std::optional<CacheCoefficients> cache_coefficients() const override {
     return known_cache_coefficients(folder_.transformer);

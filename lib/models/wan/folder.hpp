@@ -17,7 +17,8 @@ namespace reelmesh {
 struct WanFolder {
   /// Names of diffusers' pipelines in model_index.json. TI2V-5B has either: one folder makes videos
   /// from texts and from images.
-  static constexpr std::array pipeline_classes{"WanPipeline", "WanImageToVideoPipeline"};
+  static constexpr std::array pipeline_classes{"WanPipeline", "WanImageToVideoPipeline",
+                                               "WanVideoToVideoPipeline"};
 
   ModelPaths paths;
   WanConfig transformer;  ///< of both experts

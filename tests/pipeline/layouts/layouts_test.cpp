@@ -127,6 +127,21 @@ class Layouts : public ::testing::Test {
         facts.at("num_frames").get<int>(), steps);
   }
 
+  std::string wan_from_videos() {
+    const std::filesystem::path model = data / "wan" / "float32";
+    const auto facts = parse_json(read_text(model / "from_video.json", 1 << 20), "from_video.json");
+    std::vector<nlohmann::json> clips(2, facts.at("clips").front());
+    clips.back()["seed"] = 99;
+    for (nlohmann::json& clip : clips) {
+      clip["video"] = (data / "cogvideox/media" / clip.at("video").get<std::string>()).string();
+    }
+    return fmt::format(
+        "--model.path {} --prompt.file {} --sample.height 48 --sample.width 80", model.string(),
+        write("videos.jsonl", prompt_lines(clips, {"prompt", "negative_prompt", "seed", "frames",
+                                                   "steps", "strength", "video"}))
+            .string());
+  }
+
   // kind: of the tiny models for images, whose other parts are those of the model for texts.
   std::string wan_from_images(const std::string& kind) {
     const std::filesystem::path folder = data / "wan", images = folder / "image";
@@ -362,6 +377,16 @@ TEST_F(Layouts, WanFromImages) {  // 3 x 3 x 5 tokens, 3 heads
               {{4, phased + mesh(2, 1, 2), "cfg 2 x ring 1 x ulysses 2"},
                {3, split, "split"},
                {5, phased + frames + " --sample.batch 2", "ulysses"}});
+}
+
+TEST_F(Layouts, WanFromVideos) {  // 3 x 3 x 5 tokens, 3 heads
+  expect_same(wan_from_videos(),
+              some({{3, phased + height, "cfg 1 x ring 1 x ulysses 3"},
+                    {4, phased + frames + mesh(2, 1, 2), "cfg 2"},
+                    {5, split + " --parallel.decode 3", "decode: ranks 2-4"},
+                    {3, phased + " --sample.batch 2 --parallel.weights sharded", "sharded"}}));
+  expect_same(wan_from_videos() + " --numerics.dtype bfloat16" + latents_only,
+              {{4, phased + mesh(2, 2, 1), "ring 2"}});
 }
 
 TEST_F(Layouts, WanFromTextOrImage) {  // 3 x 2 x 3 tokens, 3 heads
