@@ -26,11 +26,16 @@ std::vector<double> kept_parts(const Plan& plan) {
   std::vector<double> kept(index(plan.ranks), 1);
   for (std::size_t replica = 0; replica < plan.roles.denoise.size(); ++replica) {
     const RankRange& range = plan.roles.denoise[replica];
-    for (int rank = 0; rank < range.count; ++rank) {
-      kept[index(range.first + rank)] = plan.weights.kept_part(replica, rank, range.count);
-    }
+    std::ranges::copy(plan.weights.kept_parts(replica, range.count), kept.begin() + range.first);
   }
   return kept;
+}
+
+// How many ranks of a range are on each node.
+std::map<int, std::int64_t> ranks_of_nodes(const Plan& plan, const RankRange& range) {
+  std::map<int, std::int64_t> counts;
+  for (int i = 0; i < range.count; ++i) ++counts[plan.node.at(index(range.first + i))];
+  return counts;
 }
 
 // What the messages of each stage take, as its ranks are connected in the pipeline: those of a
@@ -45,11 +50,10 @@ void add_connections(MemoryPlan& memory, const Plan& plan) {
   for (const auto& [a, b] : text) {
     for (const int rank : {a, b}) ++memory.ranks.at(index(plan.roles.text.first + rank)).text.peers;
   }
-  const auto bytes = [&](const RankRange& range, int rank, std::int64_t peers, bool background) {
-    const auto on_node =
-        std::ranges::count(std::span(plan.node).subspan(index(range.first), index(range.count)),
-                           plan.node[index(rank)]);
-    const std::int64_t others = range.count - 1;
+  // on_node, all: ranks of a range, on the rank's node and on all.
+  const auto bytes = [](std::int64_t on_node, std::int64_t all, std::int64_t peers,
+                        bool background) {
+    const std::int64_t others = all - 1;
     if (others == 0) return std::int64_t{0};
     // A ring of all is connected first.
     peers = std::clamp<std::int64_t>(peers, std::min<std::int64_t>(2, others), others);
@@ -57,33 +61,35 @@ void add_connections(MemoryPlan& memory, const Plan& plan) {
     return connection_bytes(near, peers - near, background);
   };
   // Stages on the same ranks share a communicator.
-  std::vector<RankRange> ranges{plan.roles.text};
-  for (const auto* stage : {&plan.roles.denoise, &plan.roles.decode}) {
-    for (const RankRange& range : *stage) {
-      if (std::ranges::find(ranges, range) == ranges.end()) ranges.push_back(range);
-    }
-  }
-  const auto has = [](const std::vector<RankRange>& stage, const RankRange& range) {
-    return std::ranges::find(stage, range) != stage.end();
+  struct Stages {
+    bool text = false, denoise = false, decode = false;
   };
-  for (const RankRange& range : ranges) {
-    for (int rank = range.first; rank < range.first + range.count; ++rank) {
+  std::map<std::pair<int, int>, Stages> ranges;  // by first rank and how many
+  const auto on = [&](const RankRange& range) -> Stages& {
+    return ranges[{range.first, range.count}];
+  };
+  on(plan.roles.text).text = true;
+  for (const RankRange& range : plan.roles.denoise) on(range).denoise = true;
+  for (const RankRange& range : plan.roles.decode) on(range).decode = true;
+  for (const auto& [range, stages] : ranges) {
+    const auto [first, count] = range;
+    const std::map<int, std::int64_t> of_node = ranks_of_nodes(plan, {first, count});
+    for (int rank = first; rank < first + count; ++rank) {
       RankMemory& mine = memory.ranks[index(rank)];
+      const std::int64_t near = of_node.at(plan.node[index(rank)]);
       std::int64_t peers = 0;
-      if (range == plan.roles.text) {
+      if (stages.text) {
         peers = mine.text.peers;
-        mine.text_connections = bytes(range, rank, peers, false);
+        mine.text_connections = bytes(near, count, peers, false);
       }
-      if (has(plan.roles.denoise, range)) {
+      if (stages.denoise) {
         peers += mine.denoise.peers;
         if (plan.weights.residence == Residence::sharded) {
-          mine.connections += bytes(range, rank, range.count - 1, true);
+          mine.connections += bytes(near, count, count - 1, true);
         }
       }
-      if (has(plan.roles.decode, range)) {
-        peers += std::max(mine.decode.peers, mine.encode.peers);
-      }
-      mine.connections += bytes(range, rank, peers, false);
+      if (stages.decode) peers += std::max(mine.decode.peers, mine.encode.peers);
+      mine.connections += bytes(near, count, peers, false);
     }
   }
 }
@@ -101,11 +107,10 @@ void add_host_memory(const Plan& plan, const Workload& workload, MemoryPlan& mem
   if (plan.weights.residence != Residence::host) return;
   const auto shared = (1 - plan.weights.resident) * static_cast<double>(plan.weights.all);
   for (const RankRange& range : roles.denoise) {
-    std::map<int, int> ranks_of_node;
-    for (int i = 0; i < range.count; ++i) ++ranks_of_node[plan.node.at(index(range.first + i))];
+    const std::map<int, std::int64_t> of_node = ranks_of_nodes(plan, range);
     for (int i = 0; i < range.count; ++i) {
       const std::size_t rank = index(range.first + i);
-      memory.ranks[rank].weights_on_host = to_integer(shared / ranks_of_node[plan.node[rank]]);
+      memory.ranks[rank].weights_on_host = to_integer(shared / double(of_node.at(plan.node[rank])));
     }
   }
 }

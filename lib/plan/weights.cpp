@@ -1,17 +1,20 @@
 #include "plan/weights.hpp"
 
+#include <numeric>
+
 #include "base/number.hpp"
 
 namespace reelmesh {
 
-double WeightPlan::kept_part(std::size_t replica, int rank, int ranks) const {
-  if (residence == Residence::replicated) return 1;
-  if (residence == Residence::host) return resident;
-  if (shares.empty()) return 1.0 / ranks;
-  const RankWeights& own = shares.at(replica);
-  double sum = 0;
-  for (const double share : own) sum += share;
-  return own.at(static_cast<std::size_t>(rank)) / sum;
+std::vector<double> WeightPlan::kept_parts(std::size_t replica, int ranks) const {
+  const auto count = static_cast<std::size_t>(ranks);
+  if (residence == Residence::replicated) return std::vector<double>(count, 1);
+  if (residence == Residence::host) return std::vector<double>(count, resident);
+  if (shares.empty()) return std::vector<double>(count, 1.0 / ranks);
+  std::vector<double> parts = shares.at(replica);
+  const double sum = std::accumulate(parts.begin(), parts.end(), 0.0);
+  for (double& part : parts) part /= sum;
+  return parts;
 }
 
 StageMemory without_streamed(StageMemory memory, const StreamedWeights& streamed, double kept,

@@ -17,8 +17,8 @@ struct WeightPlan {
   std::int64_t window = 0;   ///< working memory for those that do not stay
   std::int64_t fetched = 0;  ///< bytes that a rank fetches in each step, maximum over ranks
 
-  /// The part that a rank of a replica keeps, 0 to 1.
-  double kept_part(std::size_t replica, int rank, int ranks) const;
+  /// The part that each rank of a replica of so many ranks keeps, 0 to 1.
+  std::vector<double> kept_parts(std::size_t replica, int ranks) const;
 };
 
 /// Memory of a stage in which only the fraction `kept` of the streamed weights stays, and the

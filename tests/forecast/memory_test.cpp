@@ -174,8 +174,7 @@ TEST(Memory, SharesFollowTheRoomOfRanks) {
   EXPECT_LT(shares[2], 0.8 * shares[3]);
   EXPECT_TRUE(plan.memory.fits()) << plan_text(describe(plan.memory));
   std::int64_t kept = 0;
-  for (int rank = 0; rank < 4; ++rank) {
-    const double part = plan.weights.kept_part(0, rank, 4);
+  for (const double part : plan.weights.kept_parts(0, 4)) {
     kept += static_cast<std::int64_t>(part * double(plan.weights.all));
   }
   EXPECT_NEAR(double(kept), double(plan.weights.all), 10);
