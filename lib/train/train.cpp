@@ -10,8 +10,6 @@
 #include <span>
 #include <tuple>
 
-#include "base/device_spans.hpp"
-#include "base/file_state.hpp"
 #include "base/hash.hpp"
 #include "base/log.hpp"
 #include "base/progress.hpp"
@@ -23,7 +21,7 @@
 #include "job/options.hpp"
 #include "job/weight_copies.hpp"
 #include "pipeline/new_plan.hpp"
-#include "pipeline/report.hpp"
+#include "pipeline/running_job.hpp"
 #include "store/metrics.hpp"
 #include "store/training_restart.hpp"
 #include "tensor/memory.hpp"
@@ -61,19 +59,13 @@ std::string hash_of_samples(const Samples& samples, const std::vector<std::size_
 const char* const saved_is_kept = "; what was saved before is kept";
 
 // A training on all its ranks, in the order of its functions. Each is collective.
-class Training {
+class Training final : public pipeline::RunningJob {
  public:
   Training(const comm::Group& ranks, const Job& job, const ProgramInfo& program,
-           const comm::Watchdog* watchdog)
-      : ranks_(ranks),
-        job_(job),
+           comm::Watchdog* watchdog)
+      : RunningJob(ranks, job, program, watchdog),
         settings_(*job.train),
-        program_(program),
-        watchdog_(watchdog),
-        status_(job.train->steps) {
-    trace::recorder() = {};
-    trace::recorder().level = static_cast<trace::Level>(job.trace_level);
-  }
+        status_(job.train->steps) {}
 
   // All that can refuse the job comes before anything is loaded, written or removed.
   void plan();
@@ -90,7 +82,7 @@ class Training {
   std::int64_t load_model(bool goes_on);
   void run();
   Status report();
-  void begin_record(const std::string& model);
+  void record_samples();
   nlohmann::json record_plan();
   void check_output() const;
   std::filesystem::path cache() const {
@@ -110,29 +102,15 @@ class Training {
   void sample_if_due(Progress& progress);
   void check_losses(const std::vector<SampleLoss>& samples, const std::string& where) const;
 
-  std::optional<stop::UnsavedWork> unsaved_;
-  const std::int64_t start_ = trace::now_ns();
-  const FilesInUse files_;
-  comm::Group ranks_;  // as launched
-  const Job& job_;
   const TrainSettings& settings_;
-  const ProgramInfo& program_;
-  const comm::Watchdog* watchdog_;
 
-  pipeline::Devices found_;
-  comm::Group world_;  // in plan order
-  Conditions conditions_;
   std::optional<pipeline::NewPlans> new_plans_;
   Samples samples_;
-  std::string clips_text_;              // what train.sample-every makes, and how
-  std::optional<OutputFolder> output_;  // on the first rank
-  std::string fingerprint_;             // of what a saved state depends on
+  std::string clips_text_;   // what train.sample-every makes, and how
+  std::string fingerprint_;  // of what a saved state depends on
   CachedFiles cached_;
   FilesToMake to_make_;  // of cached_
-  JobRecord record_;
-  std::optional<TraceWriter> traces_;
   TrainingStatus status_;
-  std::optional<pipeline::StatusFile> status_file_;  // on the rank that was launched first
   std::optional<Steps> steps_;
   std::optional<Metrics> metrics_;  // on the first rank
   std::int64_t before_ = 0;         // steps that were completed before
@@ -142,10 +120,12 @@ class Training {
   std::int64_t saved_step_ = -1;
   bool has_begun_ = false;    // all samples are encoded, and the model was loaded
   bool interrupted_ = false;  // a validation or the making of clips, since the job is to stop
+  std::optional<TraceWriter> traces_;
+  std::optional<pipeline::StatusFile> status_file_;
 };
 
 void Training::plan() {
-  found_ = pipeline::find_devices_together(ranks_, job_);
+  find_devices();
   std::vector<Bucket> buckets;
   comm::run_collectively(found_.launched, [&] { buckets = checked_buckets(job_); });
   std::vector<VideoSize> sizes;
@@ -202,9 +182,7 @@ void Training::check_output() const {
 }
 
 void Training::open_output() {
-  comm::run_on_first_rank(world_, [&] {
-    output_.emplace(job_.output, pipeline::existing(job_.if_exists), Product::training);
-  });
+  RunningJob::open_output(Product::training);
   const std::string model = samples_.planned.family->weights_hash(world_);
   const Computation by{found_.device.is_cuda(), samples_.planned.products};
   Job sized = job_;  // the checkpoint's size, too, as if it were given
@@ -225,24 +203,16 @@ void Training::open_output() {
     if (!to_make_.videos.empty() || !to_make_.captions.empty()) prepare_cache(cache());
     output_->prepare();
   });
-  begin_record(model);
+  begin_record(samples_.planned, model);
+  record_samples();
+  announce(training_text(samples_.planned, samples_.learned), record_plan());
+  if (!clips_text_.empty()) log::info("{}", clips_text_);
   write_index("unfinished");
-  if (watchdog_ != nullptr && ranks_.rank() == 0) {
-    status_file_.emplace(job_.output, status_.content(), *watchdog_);
-  }
-  if (job_.trace_level > 0) {
-    const auto level = trace::level_names.at(static_cast<std::size_t>(job_.trace_level));
-    traces_.emplace(world_, job_.output, std::string(level), [this] {
-      return pipeline::rank_record(found_, samples_.planned.plan, world_.rank(), {});
-    });
-  }
+  begin_status(status_file_, status_.content());
+  begin_trace(traces_, samples_.planned.plan, {});
 }
 
-void Training::begin_record(const std::string& model) {
-  record_ = job_record(job_, samples_.planned, program_,
-                       gather_hosts(world_, found_.machine, found_.device), found_.device.is_cuda(),
-                       model);
-  record_.start = iso8601_now();
+void Training::record_samples() {
   for (std::size_t i = 0; world_.rank() == 0 && i < samples_.usable.size(); ++i) {
     const UsableSample& sample = samples_.usable[i];
     const CachedSample& video = cached_.videos[i];
@@ -250,19 +220,12 @@ void Training::begin_record(const std::string& model) {
                                sample.data.prompt, sample.data.video.string(), video.path,
                                cached_.captions[i].path, !video.shapes.first_frame.empty()});
   }
-  const nlohmann::json described = record_plan();
-  log::info("{} {}: {}\nmodel {}, {}\n{}", program_.name, program_.text(),
-            training_text(samples_.planned, samples_.learned), job_.model.text(),
-            name_of(job_.dtype), plan_text(described, Detail::summary));
-  if (!clips_text_.empty()) log::info("{}", clips_text_);
 }
 
 nlohmann::json Training::record_plan() {
   const std::optional<Prediction> prediction = predict(samples_.planned, {});
-  if (prediction) record_.predicted_seconds = prediction->job;
   nlohmann::json described = describe(samples_.planned, {}, prediction);
-  record_.plan = described.at("description");
-  record_.plan_json = described.dump(2);
+  RunningJob::record_plan(described, prediction);
   return described;
 }
 
@@ -548,28 +511,16 @@ void Training::run() {
 
 Status Training::report() {
   const bool complete = has_begun_ && done_ >= settings_.steps && !interrupted_;
-  unsaved_.emplace();
-  if (const auto& spans = trace::recorder().device_spans) spans->settle();
-  if (traces_) traces_->finish_together();
-  record_.end = iso8601_now();
-  if (complete) record_.measured_seconds = process_age();
+  end_trace(traces_, complete ? std::optional(process_age()) : std::nullopt);
   write_index(complete ? "complete" : "stopped");
   if (status_file_) status_file_->remove();
-  pipeline::Totals totals{.done = done_ - before_, .unit = "step"};
-  totals.wall_seconds = static_cast<double>(trace::now_ns() - start_) * 1e-9;
-  totals.peak_memory_bytes = peak_memory_bytes();
-  totals.peak_device_memory_bytes = device_memory(found_.device).peak;
-  totals.memory = memory_by_purpose(found_.device.is_cuda());
-  const std::string report = pipeline::closing_report(world_, trace::recorder(), totals);
+  const std::string report =
+      pipeline::closing_report(world_, trace::recorder(), totals(done_ - before_, "step"));
   log::info("{}{}", report, has_begun_ ? fmt::format("results: {}", result().string()) : "");
   if (complete) return Status::ok;
-  const auto cause = static_cast<int>(world_.max(std::int64_t{stop::cause()}));
-  const std::string state =
-      has_begun_ ? fmt::format("{} of {} steps are done and saved", done_, settings_.steps)
-                 : "samples that are encoded are kept";
-  log::info("stopped on request ({}): {}; run again with --output.if-exists resume to go on",
-            stop::cause_text(cause), state);
-  return Status::stopped;
+  return stopped(has_begun_
+                     ? fmt::format("{} of {} steps are done and saved", done_, settings_.steps)
+                     : "samples that are encoded are kept");
 }
 
 Status Training::encode_and_run() {

@@ -1,0 +1,84 @@
+#include "pipeline/running_job.hpp"
+
+#include "base/device_spans.hpp"
+#include "base/log.hpp"
+#include "base/system.hpp"
+#include "comm/together.hpp"
+#include "forecast/describe.hpp"
+
+namespace reelmesh::pipeline {
+
+RunningJob::RunningJob(const comm::Group& ranks, const Job& job, const ProgramInfo& program,
+                       comm::Watchdog* watchdog)
+    : ranks_(ranks), job_(job), program_(program), watchdog_(watchdog) {
+  trace::recorder() = {};
+  trace::recorder().level = static_cast<trace::Level>(job.trace_level);
+}
+
+void RunningJob::find_devices() {
+  found_ = find_devices_together(ranks_, job_);
+  world_ = found_.launched;
+}
+
+void RunningJob::open_output(Product product) {
+  comm::run_on_first_rank(world_,
+                          [&] { output_.emplace(job_.output, existing(job_.if_exists), product); });
+}
+
+void RunningJob::begin_record(const JobPlan& planned, const std::string& model) {
+  record_ = job_record(job_, planned, program_, gather_hosts(world_, found_.machine, found_.device),
+                       found_.device.is_cuda(), model);
+  record_.start = started_;
+}
+
+void RunningJob::record_plan(const nlohmann::json& described,
+                             const std::optional<Prediction>& prediction) {
+  record_.plan = described.at("description");
+  if (world_.rank() == 0) record_.plan_json = described.dump(2);  // which writes it
+  if (prediction) record_.predicted_seconds = prediction->job;
+}
+
+void RunningJob::announce(const std::string& what, const nlohmann::json& described) const {
+  log::info("{} {}: {}\nmodel {}, {}\n{}", program_.name, program_.text(), what, job_.model.text(),
+            name_of(job_.dtype), plan_text(described, Detail::summary));
+}
+
+void RunningJob::begin_status(std::optional<StatusFile>& file, StatusContent content) const {
+  if (watchdog_ == nullptr || ranks_.rank() != 0) return;
+  file.emplace(job_.output, std::move(content), *watchdog_);
+}
+
+void RunningJob::begin_trace(std::optional<TraceWriter>& traces, const Plan& plan,
+                             const Peaks& peaks) const {
+  if (job_.trace_level == 0) return;
+  const auto level = trace::level_names.at(static_cast<std::size_t>(job_.trace_level));
+  traces.emplace(world_, job_.output, std::string(level),
+                 [this, &plan, peaks] { return rank_record(found_, plan, world_.rank(), peaks); });
+}
+
+void RunningJob::end_trace(std::optional<TraceWriter>& traces,
+                           const std::optional<double>& seconds) {
+  unsaved_.emplace();
+  if (const auto& spans = trace::recorder().device_spans) spans->settle();
+  if (traces) traces->finish_together();
+  record_.end = iso8601_now();
+  if (seconds) record_.measured_seconds = *seconds;
+}
+
+Totals RunningJob::totals(std::int64_t done, const char* unit) const {
+  return {.done = done,
+          .unit = unit,
+          .wall_seconds = static_cast<double>(trace::now_ns() - start_) * 1e-9,
+          .peak_memory_bytes = peak_memory_bytes(),
+          .peak_device_memory_bytes = device_memory(found_.device).peak,
+          .memory = memory_by_purpose(found_.device.is_cuda())};
+}
+
+Status RunningJob::stopped(const std::string& state) const {
+  const auto cause = static_cast<int>(world_.max(std::int64_t{stop::cause()}));
+  log::info("stopped on request ({}): {}; run again with --output.if-exists resume to go on",
+            stop::cause_text(cause), state);
+  return Status::stopped;
+}
+
+}  // namespace reelmesh::pipeline
