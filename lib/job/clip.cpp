@@ -200,9 +200,23 @@ void check_size(const Clip& clip, const ClipRequest& request, std::int64_t heigh
   check("width", request.settings.width, clip.format.size.width, width_multiple);
 }
 
+namespace {
+
+auto shapes_of(const Clip& clip) {
+  return std::tie(clip.latents, clip.dropped_frames, clip.latent_channels, clip.hidden, clip.video,
+                  clip.vision);
+}
+
+}  // namespace
+
 int ClipKinds::add(const Clip& clip) {
   const Key key{common_in_batch(clip.record.settings), clip.format.branches, clip.format.input};
   const auto [entry, is_new] = numbers_.emplace(key, this->size());
+  // Layouts are found for a format, which must have all that shapes depend on.
+  const auto same = is_new ? std::ranges::find(first_, clip.format, &Clip::format)
+                           : first_.begin() + entry->second;
+  expect(same == first_.end() || shapes_of(*same) == shapes_of(clip),
+         "clips {} and {} have one format and other shapes", same->index(), clip.index());
   if (is_new) first_.push_back(clip);
   return entry->second;
 }
