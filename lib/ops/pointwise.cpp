@@ -11,6 +11,7 @@
 #include "ops/index_math.hpp"
 #include "ops/math.hpp"
 #include "ops/parallel.hpp"
+#include "ops/pointwise_functions.hpp"
 #include "ops/rows.hpp"
 #include "tensor/convert.hpp"
 #include "tensor/dispatch.hpp"
@@ -42,34 +43,22 @@ Shape joined_shape(std::span<const Tensor> parts) {
 
 namespace cpu {
 
-// Loops over floats that are compiled for several instruction sets; out may be x.
-using Loop = void (*)(const float* x, const float* y, float* out, std::int64_t n);
-
-REELMESH_CLONES void add_floats(const float* x, const float* y, float* out, std::int64_t n) {
-  for (std::int64_t i = 0; i < n; ++i) out[i] = x[i] + y[i];
+// Of floats; out may be x.
+template <class F>
+REELMESH_CLONES void apply(const F& f, const float* x, const float* y, float* out, std::int64_t n) {
+  for (std::int64_t i = 0; i < n; ++i) out[i] = f(x[i], y[i]);
 }
-REELMESH_CLONES void multiply_floats(const float* x, const float* y, float* out, std::int64_t n) {
-  for (std::int64_t i = 0; i < n; ++i) out[i] = x[i] * y[i];
-}
-REELMESH_CLONES void average_floats(const float* x, const float* y, float* out, std::int64_t n) {
-  for (std::int64_t i = 0; i < n; ++i) out[i] = 0.5F * (x[i] + y[i]);
-}
-REELMESH_CLONES void silu_floats(float* x, std::int64_t n) {
-  for (std::int64_t i = 0; i < n; ++i) x[i] = ops::silu(x[i]);
-}
-REELMESH_CLONES void gelu_floats(float* x, std::int64_t n) {
-  for (std::int64_t i = 0; i < n; ++i) x[i] = ops::gelu(x[i]);
-}
-REELMESH_CLONES void scale_floats(float* x, std::int64_t n, float factor) {
-  for (std::int64_t i = 0; i < n; ++i) x[i] *= factor;
+template <class F>
+REELMESH_CLONES void apply(const F& f, float* x, std::int64_t n) {
+  for (std::int64_t i = 0; i < n; ++i) x[i] = f(x[i]);
 }
 
-// out = loop(x, y) element by element, computed in float32 in parts that stay in the nearest cache.
+// out = f(x, y) element by element, computed in float32 in parts that stay in the nearest cache.
 // out may be x.
-template <class T>
-void combine(const T* x, const T* y, T* out, std::int64_t n, Loop loop) {
+template <class T, class F>
+void combine(const F& f, const T* x, const T* y, T* out, std::int64_t n) {
   if constexpr (std::is_same_v<T, float>) {
-    loop(x, y, out, n);
+    apply(f, x, y, out, n);
     return;
   }
   constexpr std::int64_t part = 1024;
@@ -78,33 +67,33 @@ void combine(const T* x, const T* y, T* out, std::int64_t n, Loop loop) {
     const std::int64_t count = std::min(part, n - first);
     convert(x + first, a.data(), count);
     convert(y + first, b.data(), count);
-    loop(a.data(), b.data(), a.data(), count);
+    apply(f, a.data(), b.data(), a.data(), count);
     convert(a.data(), out + first, count);
   }
 }
 
-void combine(const Tensor& x, const Tensor& y, Tensor& out, Loop loop) {
+template <class F>
+void combine(const F& f, const Tensor& x, const Tensor& y, Tensor& out) {
   visit_float(x.dtype(), [&](auto type) {
     using T = decltype(type);
     in_pieces(x.numel(), [&](std::int64_t first, std::int64_t count) {
-      combine(x.data<T>() + first, y.data<T>() + first, out.data<T>() + first, count, loop);
+      combine<T>(f, x.data<T>() + first, y.data<T>() + first, out.data<T>() + first, count);
     });
   });
 }
 
-void add(Tensor& x, const Tensor& y) { combine(x, y, x, add_floats); }
+void add(Tensor& x, const Tensor& y) { combine(Sum{}, x, y, x); }
 
 Tensor multiply(const Tensor& x, const Tensor& y) {
   Tensor out = Tensor::empty(x.shape(), x.dtype());
-  combine(x, y, out, multiply_floats);
+  combine(Product{}, x, y, out);
   return out;
 }
 
-void average(const Tensor& x, const Tensor& y, Tensor& out) { combine(x, y, out, average_floats); }
+void average(const Tensor& x, const Tensor& y, Tensor& out) { combine(Average{}, x, y, out); }
 
-// change(values, count): changes floats, which are the values of a piece of x.
 template <class F>
-Tensor changed(const Tensor& x, const F& change) {
+Tensor mapped(const F& f, const Tensor& x) {
   Tensor out = Tensor::empty(x.shape(), x.dtype());
   visit_float(x.dtype(), [&](auto type) {
     using T = decltype(type);
@@ -114,7 +103,7 @@ Tensor changed(const Tensor& x, const F& change) {
       for (std::int64_t at = first; at < first + count; at += part) {
         const std::int64_t some = std::min(part, first + count - at);
         convert(x.data<T>() + at, values.data(), some);
-        change(values.data(), some);
+        apply(f, values.data(), some);
         convert(values.data(), out.data<T>() + at, some);
       }
     });
@@ -122,12 +111,9 @@ Tensor changed(const Tensor& x, const F& change) {
   return out;
 }
 
-Tensor silu(const Tensor& x) { return changed(x, silu_floats); }
-Tensor gelu(const Tensor& x) { return changed(x, gelu_floats); }
-
-Tensor scaled(const Tensor& x, float factor) {
-  return changed(x, [factor](float* values, std::int64_t n) { scale_floats(values, n, factor); });
-}
+Tensor silu(const Tensor& x) { return mapped(Silu{}, x); }
+Tensor gelu(const Tensor& x) { return mapped(Gelu{}, x); }
+Tensor scaled(const Tensor& x, float factor) { return mapped(Scale{factor}, x); }
 
 void add_table(Tensor& x, const Tensor& table) {
   const std::int64_t batch = x.shape(1), n = x.shape(2);
@@ -136,7 +122,7 @@ void add_table(Tensor& x, const Tensor& table) {
     using T = decltype(type);
     parallel_for(x.shape(0) * batch, 16, [&](std::int64_t row) {
       T* into = x.data<T>() + row * n;
-      combine<T>(into, same.data<T>() + row / batch * n, into, n, add_floats);
+      combine<T>(Sum{}, into, same.data<T>() + row / batch * n, into, n);
     });
   });
 }
@@ -312,6 +298,7 @@ Tensor silu(const Tensor& x) {
 }
 
 Tensor silu_backward(const Tensor& x, const Tensor& d) {
+  note_moved(3 * d.bytes());
   Tensor out = Tensor::empty(d.shape(), DType::float32, d.device());
   for (std::int64_t i = 0; i < d.numel() && !d.device().only_shapes; ++i) {
     const double value = x.data<float>()[i], s = 1 / (1 + std::exp(-value));

@@ -1,32 +1,12 @@
 #include "ops/cuda/ops.hpp"
 #include "ops/index_math.hpp"
 #include "ops/math.hpp"
+#include "ops/pointwise_functions.hpp"
 #include "tensor/cuda/packs.cuh"
 #include "tensor/cuda/strided_copy.hpp"
 
 namespace reelmesh::gpu {
 namespace {
-
-struct Sum {
-  __device__ float operator()(float a, float b) const { return a + b; }
-};
-struct Product {
-  __device__ float operator()(float a, float b) const { return a * b; }
-};
-struct Average {
-  __device__ float operator()(float a, float b) const { return 0.5F * (a + b); }
-};
-
-struct Silu {
-  __device__ float operator()(float x) const { return ops::silu(x); }
-};
-struct Gelu {
-  __device__ float operator()(float x) const { return ops::gelu(x); }
-};
-struct Scale {
-  float factor;
-  __device__ float operator()(float x) const { return factor * x; }
-};
 
 // x[row] += table[row / batch]; rows of n elements.
 template <class T>
@@ -138,17 +118,20 @@ void visit_size(DType dtype, F&& f) {
 }  // namespace
 
 void add(Tensor& x, const Tensor& y) {
-  visit_float(x.dtype(), [&](auto type) { map<decltype(type)>("add", x, Sum{}, x, y); });
+  visit_float(x.dtype(), [&](auto type) { map<decltype(type)>("add", x, ops::Sum{}, x, y); });
 }
 
-Tensor multiply(const Tensor& x, const Tensor& y) { return mapped("multiply", Product{}, x, y); }
+Tensor multiply(const Tensor& x, const Tensor& y) {
+  return mapped("multiply", ops::Product{}, x, y);
+}
 void average(const Tensor& x, const Tensor& y, Tensor& out) {
-  visit_float(x.dtype(), [&](auto type) { map<decltype(type)>("average", out, Average{}, x, y); });
+  visit_float(x.dtype(),
+              [&](auto type) { map<decltype(type)>("average", out, ops::Average{}, x, y); });
 }
 
-Tensor silu(const Tensor& x) { return mapped("silu", Silu{}, x); }
-Tensor gelu(const Tensor& x) { return mapped("gelu", Gelu{}, x); }
-Tensor scaled(const Tensor& x, float factor) { return mapped("scaled", Scale{factor}, x); }
+Tensor silu(const Tensor& x) { return mapped("silu", ops::Silu{}, x); }
+Tensor gelu(const Tensor& x) { return mapped("gelu", ops::Gelu{}, x); }
+Tensor scaled(const Tensor& x, float factor) { return mapped("scaled", ops::Scale{factor}, x); }
 
 void add_table(Tensor& x, const Tensor& table) {
   const std::int64_t batch = x.shape(1), n = x.shape(2);
