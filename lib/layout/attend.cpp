@@ -153,25 +153,25 @@ Tensor attend_recorded_together(const Tensor& q, const Tensor& keys_values, floa
   Tensor out = moved(of_queries.to_own, rows(in.forward.out)).reshape(q.shape());
   Tape* tape = Tape::of(q, keys_values);
   if (tape == nullptr) return out;
-  tape->record(out, [=, of_q = TapeValue(q),
-                     of_keys_values = TapeValue(keys_values)](const Tensor& d_out) mutable {
-    ops::AttentionGradients of_heads = ops::attention_backward(
+  tape->record(out, [=, taped_q = TapeValue(q),
+                     taped_keys_values = TapeValue(keys_values)](const Tensor& d_out) mutable {
+    ops::AttentionGradients gradients = ops::attention_backward(
         in.q, in.k, in.v, in.forward,
-        heads(moved(of_queries.to_whole, own_rows(d_out.reshape(of_q.shape), d))), scale, numerics,
-        sequences);
+        heads(moved(of_queries.to_whole, own_rows(d_out.reshape(taped_q.shape), d))), scale,
+        numerics, sequences);
     in = {};
     const auto to_own = [&](const SequenceMoves& moves, Tensor& x) {
       return moved(moves.to_own, rows(std::exchange(x, {})));
     };
-    if (of_q) {
-      ops::add_gradient(*tape, of_q, to_own(of_queries, of_heads.q).reshape(of_q.shape));
+    if (taped_q) {
+      ops::add_gradient(*tape, taped_q, to_own(of_queries, gradients.q).reshape(taped_q.shape));
     }
-    if (!of_keys_values) return;
-    const Tensor d_k = to_own(of_keys, of_heads.k), d_v = to_own(of_keys, of_heads.v);
+    if (!taped_keys_values) return;
+    const Tensor d_k = to_own(of_keys, gradients.k), d_v = to_own(of_keys, gradients.v);
     Tensor d_both = Tensor::empty({d_k.shape(0), 2 * d}, d_out.dtype(), d_out.device());
     ops::set_columns(d_both, 0, d_k);
     ops::set_columns(d_both, d, d_v);
-    ops::add_gradient(*tape, of_keys_values, d_both.reshape(of_keys_values.shape));
+    ops::add_gradient(*tape, taped_keys_values, d_both.reshape(taped_keys_values.shape));
   });
   return out;
 }

@@ -59,20 +59,20 @@ REELMESH_CLONES void layer_norm_backward_row(float* x, float* d, std::int64_t n,
   for (std::int64_t i = 0; i < n; ++i) dx[i] = dx[i] + d[i];
 }
 
-// c, s: cosines and sines of `angles` channels, or null. of_norm: null, or gets the gradient before
+// c, s: cosines and sines of `angles` channels, or null. d_norm: null, or gets the gradient before
 // the rotation.
 REELMESH_CLONES void heads_backward(float* x, float* d, std::int64_t heads, std::int64_t n,
                                     const float* weight, bool centred, float eps, const float* c,
-                                    const float* s, std::int64_t angles, float* of_norm) {
+                                    const float* s, std::int64_t angles, float* d_norm) {
   for (std::int64_t head = 0; head < heads; ++head) {
-    float *row = x + head * n, *of_row = d + head * n;
+    float *x_row = x + head * n, *d_row = d + head * n;
     for (std::int64_t first = 0; c != nullptr && first < n; first += angles) {
       for (std::int64_t i = 0; i < angles; i += 2) {
-        rotate_pair_backward(of_row[first + i], of_row[first + i + 1], c + i, s + i);
+        rotate_pair_backward(d_row[first + i], d_row[first + i + 1], c + i, s + i);
       }
     }
-    if (of_norm != nullptr) std::copy_n(of_row, n, of_norm + head * n);
-    norm_backward(row, of_row, n, weight, centred, eps);
+    if (d_norm != nullptr) std::copy_n(d_row, n, d_norm + head * n);
+    norm_backward(x_row, d_row, n, weight, centred, eps);
   }
 }
 
@@ -125,26 +125,26 @@ void layer_norm_backward(const Tensor& x, const Tensor& weight, float eps,
 
 void normalise_and_rotate_backward(const Tensor& x, const HeadNorm& norm, const Tensor& cosines,
                                    const Tensor& sines, std::int64_t unrotated, Tensor& d,
-                                   Tensor* of_norm) {
+                                   Tensor* d_norm) {
   const std::int64_t batch = x.shape(1), parts = x.shape(2), heads = x.shape(3), n = x.shape(4);
   const std::int64_t angles = cosines.empty() ? n : cosines.shape(1);
   visit_float(x.dtype(), [&](auto type) {
     using T = decltype(type);
     parallel_for(x.shape(0), 4, [&](std::int64_t token) {
       float* values = row_scratch(3 * heads * n);
-      float* unrotated_d = of_norm == nullptr ? nullptr : values + 2 * heads * n;
+      float* unrotated_d = d_norm == nullptr ? nullptr : values + 2 * heads * n;
       const bool rotated = !cosines.empty() && token >= unrotated;
       const float* c = rotated ? cosines.data<float>() + (token - unrotated) * angles : nullptr;
       const float* s = rotated ? sines.data<float>() + (token - unrotated) * angles : nullptr;
       for (std::int64_t item = token * batch; item < (token + 1) * batch; ++item) {
-        T* of_item = d.data<T>() + item * heads * n;
+        T* d_item = d.data<T>() + item * heads * n;
         convert(x.data<T>() + item * parts * heads * n, values, heads * n);
-        convert(of_item, values + heads * n, heads * n);
+        convert(d_item, values + heads * n, heads * n);
         heads_backward(values, values + heads * n, heads, n, norm.weight.data<float>(),
                        !norm.bias.empty(), norm.eps, c, s, angles, unrotated_d);
-        convert(values + heads * n, of_item, heads * n);
-        if (of_norm != nullptr) {
-          convert(unrotated_d, of_norm->data<T>() + item * heads * n, heads * n);
+        convert(values + heads * n, d_item, heads * n);
+        if (d_norm != nullptr) {
+          convert(unrotated_d, d_norm->data<T>() + item * heads * n, heads * n);
         }
       }
     });
@@ -221,7 +221,7 @@ void layer_norm_backward(const Tensor& x, const Tensor& weight, float eps,
 
 void normalise_and_rotate_backward(const Tensor& x, const HeadNorm& norm, const Tensor& cosines,
                                    const Tensor& sines, std::int64_t unrotated, Tensor& d,
-                                   Tensor* of_norm) {
+                                   Tensor* d_norm) {
   if (x.empty()) return;
   expect(d.numel() == x.numel() / x.shape(2) && d.dtype() == x.dtype() &&
              (cosines.empty() ||
@@ -233,18 +233,20 @@ void normalise_and_rotate_backward(const Tensor& x, const HeadNorm& norm, const 
       {(2 * norm_flops::layer + norm_flops::rotate) * d.numel(), 3 * d.bytes()});
   dispatch(
       x.device(),
-      [&] { gpu::normalise_and_rotate_backward(x, norm, cosines, sines, unrotated, d, of_norm); },
-      [&] { cpu::normalise_and_rotate_backward(x, norm, cosines, sines, unrotated, d, of_norm); });
+      [&] { gpu::normalise_and_rotate_backward(x, norm, cosines, sines, unrotated, d, d_norm); },
+      [&] { cpu::normalise_and_rotate_backward(x, norm, cosines, sines, unrotated, d, d_norm); });
 }
 
 Tensor gated(const Tensor& d, const Gate& gate) {
   if (d.empty()) return Tensor::empty(d.shape(), d.dtype(), d.device());
+  note_moved(2 * d.bytes());
   return dispatch(
       d.device(), [&] { return gpu::gated(d, gate); }, [&] { return cpu::gated(d, gate); },
       [&] { return Tensor::empty(d.shape(), d.dtype(), d.device()); });
 }
 
 Tensor gelu_tanh(const Tensor& x) {
+  note_moved(2 * x.bytes());
   Tensor out = dispatch(
       x.device(), [&] { return gpu::gelu_tanh(x); }, [&] { return cpu::gelu_tanh(x); },
       [&] { return Tensor::empty(x.shape(), x.dtype(), x.device()); });
@@ -263,6 +265,7 @@ void gelu_tanh_backward(const Tensor& x, Tensor& d) {
   expect(x.shape() == d.shape() && x.dtype() == d.dtype(), "gradient {} of an activation of {}",
          d.shape(), x.shape());
   if (x.empty()) return;
+  note_moved(3 * x.bytes());
   dispatch(
       x.device(), [&] { gpu::gelu_tanh_backward(x, d); }, [&] { cpu::gelu_tanh_backward(x, d); });
 }

@@ -13,13 +13,13 @@ void layer_norm_backward(const Tensor& x, const Tensor& weight, float eps,
                          const Modulation& modulation, const Tensor& d, Tensor& dx);
 
 /// The gradient of normalise_and_rotate() with respect to its argument x [token, batch, part, head,
-/// channel], of part 0; d, of x's shape with one part, is replaced by it. of_norm, of d's shape and
+/// channel], of part 0; d, of x's shape with one part, is replaced by it. d_norm, of d's shape and
 /// type, gets the gradient with respect to what the norm gives before the rotation, unless null.
 /// Tables of fewer channels than a head's, which divide these, are used for each of such parts of a
 /// head: with all heads as one that is the gradient of norm_together_and_rotate().
 void normalise_and_rotate_backward(const Tensor& x, const HeadNorm& norm, const Tensor& cosines,
                                    const Tensor& sines, std::int64_t unrotated, Tensor& d,
-                                   Tensor* of_norm = nullptr);
+                                   Tensor* d_norm = nullptr);
 
 /// gate·d, the gradient of add_gated() with respect to y. d: [token, batch, channel].
 Tensor gated(const Tensor& d, const Gate& gate);

@@ -40,38 +40,38 @@ void add_norm_parameters(Tape& tape, const TokenRows& rows, const Tensor& x, con
   const std::int64_t n = x.shape().back();
   const bool modulated = !modulation.table.empty(), split = modulation.first.chunks_later > 0;
   const Device host = x.device().host();
-  const Tensor of_norm = rows.to_columns(as_rows(d));
+  const Tensor d_norm = rows.to_columns(as_rows(d));
   const Tensor normalised =
       rows.to_columns(as_rows(layer_norm(x, constant(x, n, 1), constant(x, n, 0), eps)));
   const std::int64_t first = first_of_all(rows, modulation.first);
-  const Tensor sums = token_sums(of_norm, {}, first).on(host);
-  const Tensor products = token_sums(of_norm, normalised, first).on(host);
+  const Tensor sums = token_sums(d_norm, {}, first).on(host);
+  const Tensor products = token_sums(d_norm, normalised, first).on(host);
   const TokenRows::Range own = rows.own_columns(n);
-  Tensor of_weight = Tensor::zeros({1, own.count}, DType::float32, host), of_bias = of_weight;
-  of_bias = of_weight.clone();
+  Tensor d_weight = Tensor::zeros({1, own.count}, DType::float32, host), d_bias = d_weight;
+  d_bias = d_weight.clone();
   const Tensor w = numbers(weight), b = numbers(bias);
   const Tensor chunks = modulated ? numbers(modulation.table) : Tensor();
   const bool needs_table = modulated && Tape::needs(modulation.table);
   for (std::int64_t part = split ? 0 : 1; part < 2; ++part) {
     const std::int64_t later = part == 0 ? modulation.first.chunks_later : 0;
     const std::int64_t shift = modulation.shift + later, scale = modulation.scale + later;
-    Tensor of_scale = Tensor::zeros({1, own.count}, DType::float32, host);
+    Tensor d_scale = Tensor::zeros({1, own.count}, DType::float32, host);
     for (std::int64_t i = 0; i < own.count && !host.only_shapes; ++i) {
       const std::int64_t c = own.begin + i;
       const float sum = sums.data<float>()[part * own.count + i];
       const float product = products.data<float>()[part * own.count + i];
-      of_scale.data<float>()[i] = w.data<float>()[c] * product + b.data<float>()[c] * sum;
+      d_scale.data<float>()[i] = w.data<float>()[c] * product + b.data<float>()[c] * sum;
       const float factor = modulated ? 1 + chunks.data<float>()[scale * n + c] : 1;
-      of_weight.data<float>()[i] += factor * product;
-      of_bias.data<float>()[i] += factor * sum;
+      d_weight.data<float>()[i] += factor * product;
+      d_bias.data<float>()[i] += factor * sum;
     }
     if (!needs_table) continue;
-    Tensor& of_table = chunk_sums(tape, rows, modulation.table, n);
-    add_row(of_table, shift, sums.rows(part, 1));
-    add_row(of_table, scale, of_scale);
+    Tensor& d_table = chunk_sums(tape, rows, modulation.table, n);
+    add_row(d_table, shift, sums.rows(part, 1));
+    add_row(d_table, scale, d_scale);
   }
-  add_gradient(tape, weight, of_weight);
-  add_gradient(tape, bias, of_bias);
+  add_gradient(tape, weight, d_weight);
+  add_gradient(tape, bias, d_bias);
 }
 
 // Of weight and bias of the norm of heads. x: what the norm takes, d: the gradient of what it
@@ -85,12 +85,12 @@ void add_head_norm_parameters(Tape& tape, const TokenRows& rows, const HeadNorm&
   const auto own = [&](const Tensor& heads) {
     return rows.to_columns(heads.reshape({x.shape(0) * x.shape(1), columns}));
   };
-  const Tensor of_norm = own(d);
+  const Tensor d_norm = own(d);
   const Device host = x.device().host();
   Tensor sums = Tensor::zeros({2, rows.own_columns(columns).count}, DType::float32, host);
-  sums.rows(0, 1).copy_from(row_sum(token_sums(of_norm, own(normalised), 0).on(host)));
+  sums.rows(0, 1).copy_from(row_sum(token_sums(d_norm, own(normalised), 0).on(host)));
   if (!norm.bias.empty()) {
-    sums.rows(1, 1).copy_from(row_sum(token_sums(of_norm, {}, 0).on(host)));
+    sums.rows(1, 1).copy_from(row_sum(token_sums(d_norm, {}, 0).on(host)));
   }
   const Tensor whole = rows.whole(sums, columns);
   const TokenRows::Range range = rows.own_columns(n);
@@ -122,7 +122,7 @@ void record_gate(const Tensor& y, const Gate& gate, Tensor& sum) {
   if (tape == nullptr) return;
   const bool needs_table = Tape::needs(gate.table);
   const TokenRows* rows = needs_table ? &tape->rows() : nullptr;
-  tape->record(sum, [tape, rows, gate, x = TapeValue(sum), of_y = TapeValue(y),
+  tape->record(sum, [tape, rows, gate, x = TapeValue(sum), taped_y = TapeValue(y),
                      y = needs_table ? y : Tensor()](Tensor d) {
     d = d.reshape(x.shape);
     if (rows != nullptr) {
@@ -130,13 +130,13 @@ void record_gate(const Tensor& y, const Gate& gate, Tensor& sum) {
       const Tensor sums = token_sums(rows->to_columns(as_rows(d)), rows->to_columns(as_rows(y)),
                                      first_of_all(*rows, gate.first))
                               .on(d.device().host());
-      Tensor& of_table = chunk_sums(*tape, *rows, gate.table, n);
+      Tensor& d_table = chunk_sums(*tape, *rows, gate.table, n);
       if (gate.first.chunks_later > 0) {
-        add_row(of_table, gate.chunk + gate.first.chunks_later, sums.rows(0, 1));
+        add_row(d_table, gate.chunk + gate.first.chunks_later, sums.rows(0, 1));
       }
-      add_row(of_table, gate.chunk, sums.rows(1, 1));
+      add_row(d_table, gate.chunk, sums.rows(1, 1));
     }
-    if (of_y) add_gradient(*tape, of_y, gated(d, gate));
+    if (taped_y) add_gradient(*tape, taped_y, gated(d, gate));
     add_gradient(*tape, x, std::move(d));
   });
 }
@@ -161,15 +161,15 @@ void record_head_norm(const Tensor& before, const HeadNorm& norm, const Tensor& 
     const Shape shape{s[0], s[1], 1, s[3], s[4]};
     Tape::own(d);
     Tensor all = d.reshape({s[0] * s[1], s[2] * part});
-    Tensor of_part = s[2] == 1 ? d.reshape(shape) : columns(all, 0, part).reshape(shape);
-    Tensor of_norm;
-    if (rows != nullptr) of_norm = Tensor::empty(shape, d.dtype(), d.device());
-    normalise_and_rotate_backward(before.empty() ? of_part : before, norm, cosines, sines,
-                                  unrotated, of_part, rows != nullptr ? &of_norm : nullptr);
+    Tensor d_part = s[2] == 1 ? d.reshape(shape) : columns(all, 0, part).reshape(shape);
+    Tensor d_norm;
+    if (rows != nullptr) d_norm = Tensor::empty(shape, d.dtype(), d.device());
+    normalise_and_rotate_backward(before.empty() ? d_part : before, norm, cosines, sines, unrotated,
+                                  d_part, rows != nullptr ? &d_norm : nullptr);
     if (rows != nullptr) {
-      add_head_norm_parameters(*tape, *rows, norm, before.empty() ? of_part : before, of_norm);
+      add_head_norm_parameters(*tape, *rows, norm, before.empty() ? d_part : before, d_norm);
     }
-    if (s[2] > 1) set_columns(all, 0, as_rows(of_part.reshape({s[0] * s[1], part})));
+    if (s[2] > 1) set_columns(all, 0, as_rows(d_part.reshape({s[0] * s[1], part})));
     add_gradient(*tape, x, std::move(d));
   });
 }

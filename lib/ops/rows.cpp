@@ -1,6 +1,7 @@
 #include "ops/rows.hpp"
 
 #include "ops/pointwise.hpp"
+#include "tensor/ledger.hpp"
 #include "tensor/strided_copy.hpp"
 
 namespace reelmesh::ops {
@@ -46,6 +47,7 @@ void set_columns(Tensor& x, std::int64_t begin, const Tensor& part) {
 Tensor row_sum(const Tensor& x) {
   const std::int64_t columns = x.shape(1);
   Tensor out = Tensor::zeros({1, columns}, DType::float32, x.device());
+  note_moved(x.bytes());
   for (std::int64_t i = 0; i < x.numel() && !x.device().only_shapes; ++i) {
     out.data<float>()[i % columns] += x.data<float>()[i];
   }
@@ -108,6 +110,7 @@ Tensor shared_by_tokens(const Tensor& x) {
 Tensor converted(const Tensor& x, DType dtype) {
   if (x.dtype() == dtype) return x;
   Tensor out = x.to(dtype);
+  note_moved(x.bytes() + out.bytes());
   if (Tape* tape = Tape::of(x)) {
     tape->record(out, [tape, x = TapeValue(x)](const Tensor& d) {
       add_gradient(*tape, x, d.reshape(x.shape));

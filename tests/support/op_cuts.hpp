@@ -331,25 +331,25 @@ inline Results normalise_and_rotate_backward(Part& part) {
   Results results;
   for (const std::int64_t n : {9, 64, 72}) {
     const Tensor x = part.cut({part.all, 2, 3, 3, n});
-    Tensor d = part.cut({part.all, 2, 1, 3, n}), of_norm = part.zeros(d.shape());
+    Tensor d = part.cut({part.all, 2, 1, 3, n}), d_norm = part.zeros(d.shape());
     const ops::HeadNorm norm = head_norm(part, n);
     const Tensor cosines = rotations(part, n), sines = rotations(part, n);
     ops::normalise_and_rotate_backward(x, norm, cosines, sines, first_tokens(part).count, d,
-                                       &of_norm);
+                                       &d_norm);
     results.push_back({d});
-    results.push_back({of_norm});
+    results.push_back({d_norm});
   }
   return results;
 }
 
 inline Results normalise_and_rotate_backward_heads(Part& part) {
   const Tensor x = part.cut({30, 2, 1, part.all, 72}, 3);
-  Tensor d = part.cut({30, 2, 1, part.all, 72}, 3), of_norm = part.zeros(d.shape());
+  Tensor d = part.cut({30, 2, 1, part.all, 72}, 3), d_norm = part.zeros(d.shape());
   const ops::HeadNorm norm = head_norm(part, 72);
   const Tensor cosines = part.whole({25, 72}, DType::float32),
                sines = part.whole({25, 72}, DType::float32);
-  ops::normalise_and_rotate_backward(x, norm, cosines, sines, 5, d, &of_norm);
-  return {{d, 3}, {of_norm, 3}};
+  ops::normalise_and_rotate_backward(x, norm, cosines, sines, 5, d, &d_norm);
+  return {{d, 3}, {d_norm, 3}};
 }
 
 // Of norm_together_and_rotate(): tables have the channels of one of three heads.
@@ -357,13 +357,13 @@ inline Results norm_together_backward(Part& part) {
   Results results;
   for (const std::int64_t n : {10, 64, 72}) {
     const Tensor x = part.cut({part.all, 2, 2, 1, 3 * n});
-    Tensor d = part.cut({part.all, 2, 1, 1, 3 * n}), of_norm = part.zeros(d.shape());
+    Tensor d = part.cut({part.all, 2, 1, 1, 3 * n}), d_norm = part.zeros(d.shape());
     const Tensor cosines = part.cut({part.all, n}, 0, DType::float32),
                  sines = part.cut({part.all, n}, 0, DType::float32);
     ops::normalise_and_rotate_backward(x, {part.whole({3 * n}, DType::float32), {}, 1e-6F}, cosines,
-                                       sines, 0, d, &of_norm);
+                                       sines, 0, d, &d_norm);
     results.push_back({d});
-    results.push_back({of_norm});
+    results.push_back({d_norm});
   }
   return results;
 }

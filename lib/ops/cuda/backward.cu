@@ -81,7 +81,7 @@ __global__ void __launch_bounds__(threads) layer_norm_rows(LayerNormBackward<T> 
 template <class T>
 struct HeadsBackward {
   const T* x;
-  T *d, *of_norm;                         ///< of_norm: or null
+  T *d, *d_norm;                          ///< d_norm: or null
   const float *weight, *cosines, *sines;  ///< cosines, sines: or null
   std::uint32_t batch, parts, heads, n, unrotated, rows;
   std::uint32_t angles;  ///< channels of cosines and sines
@@ -94,15 +94,15 @@ __global__ void __launch_bounds__(threads) head_rows(HeadsBackward<T> p) {
   const std::uint32_t row = blockIdx.x * warps + threadIdx.x / warp_size;
   if (row >= p.rows) return;
   const std::uint32_t item = row / p.heads, head = row - item * p.heads, token = item / p.batch;
-  const T* const of_x = p.x + (std::int64_t{item} * p.parts * p.heads + head) * p.n;
-  T* const of_d = p.d + std::int64_t{row} * p.n;
+  const T* const row_x = p.x + (std::int64_t{item} * p.parts * p.heads + head) * p.n;
+  T* const row_d = p.d + std::int64_t{row} * p.n;
   const bool rotated = p.cosines != nullptr && token >= p.unrotated;
   const std::int64_t angles = rotated ? std::int64_t{token - p.unrotated} * p.angles : 0;
-  const auto x = [&](std::uint32_t i) { return widen(of_x[i]); };
+  const auto x = [&](std::uint32_t i) { return widen(row_x[i]); };
   const auto before_rotation = [&](std::uint32_t i) {
-    if (!rotated) return widen(of_d[i]);
+    if (!rotated) return widen(row_d[i]);
     const std::uint32_t even = i / 2 * 2;
-    float pair[2] = {widen(of_d[even]), widen(of_d[even + 1])};
+    float pair[2] = {widen(row_d[even]), widen(row_d[even + 1])};
     const std::int64_t at = angles + even % p.angles;
     ops::rotate_pair_backward(pair[0], pair[1], p.cosines + at, p.sines + at);
     return pair[i - even];
@@ -114,13 +114,13 @@ __global__ void __launch_bounds__(threads) head_rows(HeadsBackward<T> p) {
     const bool pair = i + 1 < p.n;
     const float even = factors.gradient(x(i), g(i));
     const float odd = pair ? factors.gradient(x(i + 1), g(i + 1)) : 0.0F;
-    if (p.of_norm != nullptr) {
-      T* const of_norm = p.of_norm + std::int64_t{row} * p.n;
-      of_norm[i] = narrow<T>(before_rotation(i));
-      if (pair) of_norm[i + 1] = narrow<T>(before_rotation(i + 1));
+    if (p.d_norm != nullptr) {
+      T* const d_norm = p.d_norm + std::int64_t{row} * p.n;
+      d_norm[i] = narrow<T>(before_rotation(i));
+      if (pair) d_norm[i + 1] = narrow<T>(before_rotation(i + 1));
     }
-    of_d[i] = narrow<T>(even);
-    if (pair) of_d[i + 1] = narrow<T>(odd);
+    row_d[i] = narrow<T>(even);
+    if (pair) row_d[i + 1] = narrow<T>(odd);
   }
 }
 
@@ -181,7 +181,7 @@ void layer_norm_backward(const Tensor& x, const Tensor& weight, float eps,
 
 void normalise_and_rotate_backward(const Tensor& x, const ops::HeadNorm& norm,
                                    const Tensor& cosines, const Tensor& sines,
-                                   std::int64_t unrotated, Tensor& d, Tensor* of_norm) {
+                                   std::int64_t unrotated, Tensor& d, Tensor* d_norm) {
   const Device device = x.device();
   const std::int64_t n = x.shape(4), rows = d.numel() / n;
   const auto numbers = [&](const Tensor& t) -> const float* {
@@ -193,7 +193,7 @@ void normalise_and_rotate_backward(const Tensor& x, const ops::HeadNorm& norm,
            head_rows<T>,
            HeadsBackward<T>{.x = address<T>(x, device),
                             .d = address<T>(d, device),
-                            .of_norm = of_norm == nullptr ? nullptr : address<T>(*of_norm, device),
+                            .d_norm = d_norm == nullptr ? nullptr : address<T>(*d_norm, device),
                             .weight = numbers(norm.weight),
                             .cosines = numbers(cosines),
                             .sines = numbers(sines),

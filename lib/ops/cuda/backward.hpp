@@ -8,7 +8,7 @@ void layer_norm_backward(const Tensor& x, const Tensor& weight, float eps,
                          const ops::Modulation& modulation, const Tensor& d, Tensor& dx);
 void normalise_and_rotate_backward(const Tensor& x, const ops::HeadNorm& norm,
                                    const Tensor& cosines, const Tensor& sines,
-                                   std::int64_t unrotated, Tensor& d, Tensor* of_norm);
+                                   std::int64_t unrotated, Tensor& d, Tensor* d_norm);
 Tensor gated(const Tensor& d, const ops::Gate& gate);
 Tensor gelu_tanh(const Tensor& x);
 void gelu_tanh_backward(const Tensor& x, Tensor& d);
