@@ -96,8 +96,8 @@ Status print_rank_counts(const PlanOptions& options) {
 
 // The fewest ranks with which the job is done by the deadline; beyond 32, to within a sixteenth.
 int fewest_ranks(const PlanOptions& options) {
-  constexpr int most_by_default = 1024;
-  const int most = options.ranks.empty() ? most_by_default : options.ranks.front();
+  constexpr int default_max = 1024;
+  const int max = options.ranks.empty() ? default_max : options.ranks.front();
   const double deadline = *options.deadline;
   std::optional<ComparedPlan> best;
   std::string refused;
@@ -116,7 +116,7 @@ int fewest_ranks(const PlanOptions& options) {
   };
   // Powers of two first, then the numbers between the last two of them.
   int missed = 0;
-  for (int ranks = 1;; ranks = std::min(2 * ranks, most)) {
+  for (int ranks = 1;; ranks = std::min(2 * ranks, max)) {
     if (meets(ranks)) {
       for (int between = missed + 1; between < ranks; ++between) {
         if (ranks - missed > 16 && (between - missed) % ((ranks - missed) / 16) != 0) continue;
@@ -125,14 +125,14 @@ int fewest_ranks(const PlanOptions& options) {
       return ranks;
     }
     missed = ranks;
-    if (ranks == most) break;
+    if (ranks == max) break;
   }
   require(best.has_value(), Status::unavailable, "--deadline: no number of ranks up to {} fits: {}",
-          most, refused);
+          max, refused);
   fail(Status::unavailable,
        "--deadline: no number of ranks up to {} is predicted to take at most {}; the best is {} "
        "with {} ranks ({})",
-       most, format_seconds(deadline), format_seconds(best->prediction.job), best->ranks,
+       max, format_seconds(deadline), format_seconds(best->prediction.job), best->ranks,
        best->layout);
 }
 

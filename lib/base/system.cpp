@@ -62,10 +62,10 @@ std::int64_t max_open_files() {
 }
 
 void raise_max_open_files() {
-  constexpr rlim_t most = 1 << 20;
+  constexpr rlim_t max = 1 << 20;
   rlimit files = {};
-  if (::getrlimit(RLIMIT_NOFILE, &files) != 0 || files.rlim_cur >= most) return;
-  files.rlim_cur = std::min(files.rlim_max, most);
+  if (::getrlimit(RLIMIT_NOFILE, &files) != 0 || files.rlim_cur >= max) return;
+  files.rlim_cur = std::min(files.rlim_max, max);
   ::setrlimit(RLIMIT_NOFILE, &files);
 }
 

@@ -56,8 +56,8 @@ std::optional<ControlMessage> Mailbox::poll() {
   return message;
 }
 
-std::optional<ControlMessage> Mailbox::wait(std::chrono::milliseconds most) {
-  const auto end = std::chrono::steady_clock::now() + most;
+std::optional<ControlMessage> Mailbox::wait(std::chrono::milliseconds max) {
+  const auto end = std::chrono::steady_clock::now() + max;
   while (true) {
     auto message = poll();
     if (message || std::chrono::steady_clock::now() >= end) return message;

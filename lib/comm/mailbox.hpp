@@ -34,7 +34,7 @@ class Mailbox {
   /// Waits for the next message, but not much longer than `most`; none if none has come. The
   /// processor is free for other ranks meanwhile. The caller tells the watchdog (Waiting), once for
   /// all calls until a message comes: each call by itself would look like progress.
-  std::optional<ControlMessage> wait(std::chrono::milliseconds most);
+  std::optional<ControlMessage> wait(std::chrono::milliseconds max);
 
  private:
   struct Sent {

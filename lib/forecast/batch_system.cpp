@@ -78,8 +78,8 @@ std::string resources(const JobPlan& planned, const std::optional<Prediction>& p
     const int node = plan.node[static_cast<std::size_t>(rank)];
     ++ranks[node];
     // More for a GPU's driver and libraries than is planned: too little would end the job.
-    constexpr std::int64_t least_with_gpu = std::int64_t{2} << 30;
-    bytes[node] += planned.on_gpu ? std::max(plan.memory.host_peak(rank), least_with_gpu)
+    constexpr std::int64_t min_with_gpu = std::int64_t{2} << 30;
+    bytes[node] += planned.on_gpu ? std::max(plan.memory.host_peak(rank), min_with_gpu)
                                   : plan.memory.peak(rank);
   }
   const auto largest = [](const auto& of_nodes) {

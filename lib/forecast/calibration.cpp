@@ -80,11 +80,11 @@ class Operations {
   template <class Layer, class Use>
   static Call in_turn(std::int64_t bytes_of_layer, const std::function<Layer()>& make,
                       const Use& use) {
-    constexpr std::int64_t bytes = std::int64_t{1} << 28, most = 12;
+    constexpr std::int64_t bytes = std::int64_t{1} << 28, max = 12;
     std::vector<Layer> layers;
     do {
       layers.push_back(make());
-    } while (std::ssize(layers) < std::min(most, bytes / bytes_of_layer));
+    } while (std::ssize(layers) < std::min(max, bytes / bytes_of_layer));
     return [use, layers = std::move(layers), next = std::size_t{0}]() mutable {
       use(layers[next]);
       next = (next + 1) % layers.size();
@@ -582,9 +582,9 @@ Link measure_host(Device device, double load) {
 // the node that measure. On a host as much as a model's weights take: a virtual machine has to get
 // memory from its own host first, which is slower.
 double measure_touch(Device device, int ranks) {
-  constexpr std::int64_t least = std::int64_t{1} << 28, most = std::int64_t{1} << 31;
+  constexpr std::int64_t min = std::int64_t{1} << 28, max = std::int64_t{1} << 31;
   const std::int64_t bytes =
-      device.is_cuda() ? least : std::clamp(available_host_memory() / (4 * ranks), least, most);
+      device.is_cuda() ? min : std::clamp(available_host_memory() / (4 * ranks), min, max);
   release_free_memory();
   const std::int64_t begin = trace::now_ns();
   const Tensor new_memory = Tensor::zeros({bytes}, DType::uint8, device);

@@ -143,15 +143,15 @@ void Choice::add_split(int text, int decode) {
   request.decode = decode;
   const int left = conditions_.machine.ranks - text - decode;
   if (left < 1 ||
-      (timed() && !found_.empty() && least_seconds_of_steps(left) >= found_[fastest()].seconds)) {
+      (timed() && !found_.empty() && min_seconds_of_steps(left) >= found_[fastest()].seconds)) {
     return;
   }
   if (request.replicas || !mesh_is_open(request)) {
     add(request);
     return;
   }
-  const int most = static_cast<int>(std::min<std::size_t>(batches_.size(), many_ranks));
-  for (int replicas = 1; replicas <= std::min(most, left); ++replicas) {
+  const int max = static_cast<int>(std::min<std::size_t>(batches_.size(), many_ranks));
+  for (int replicas = 1; replicas <= std::min(max, left); ++replicas) {
     if (left % replicas != 0) continue;
     request.replicas = replicas;
     add(request);
@@ -160,9 +160,9 @@ void Choice::add_split(int text, int decode) {
 
 void Choice::add_split() {
   const int ranks = conditions_.machine.ranks;
-  const auto counts = [&](const std::optional<int>& asked, int most) {
+  const auto counts = [&](const std::optional<int>& asked, int max) {
     std::vector<int> all;
-    for (int count = 1; count <= most; ++count) {
+    for (int count = 1; count <= max; ++count) {
       const bool is_tried = ranks <= few_ranks ? count <= 6 || is_power_of_2(count)
                                                : count == 1 || count == ranks / 8;
       if (is_tried) all.push_back(count);
@@ -191,7 +191,7 @@ void Choice::add_weights() {
 // sooner. That saves less than the time of one batch, which is little in a job of many rounds.
 void Choice::add_tails() {
   constexpr std::size_t max_rounds = 20;
-  constexpr double least_saving = 0.01;
+  constexpr double min_saving = 0.01;
   const std::size_t count = found_.size();
   for (std::size_t i = 0; i < count; ++i) {
     const Plan& first = found_[i].layout.plan;
@@ -208,7 +208,7 @@ void Choice::add_tails() {
       }
       Candidate both{.request = found_[i].request, .layout = {first, then, rest}};
       both.seconds = simulate(planned_, both.layout, batches_).seconds;
-      if (both.seconds < (1 - least_saving) * found_[fastest()].seconds) {
+      if (both.seconds < (1 - min_saving) * found_[fastest()].seconds) {
         found_.push_back(std::move(both));
       }
     }
@@ -216,7 +216,7 @@ void Choice::add_tails() {
 }
 
 // A lower bound: all steps, divided without loss.
-double Choice::least_seconds_of_steps(int ranks) const {
+double Choice::min_seconds_of_steps(int ranks) const {
   double seconds = 0;
   for (const BatchOutline& batch : batches_) {
     const std::size_t size = planned_.size_index(batch.front());
@@ -232,9 +232,9 @@ double Choice::least_seconds_of_steps(int ranks) const {
 // ranks for a gain only.
 bool Choice::is_faster(const Candidate& one, const Candidate& other) const {
   const auto cost = [](const Candidate& candidate) {
-    constexpr double least_gain = 1.005;
+    constexpr double min_gain = 1.005;
     const bool resident = candidate.layout.plan.weights.residence == Residence::replicated;
-    return (resident ? 1 : least_gain) * candidate.seconds;
+    return (resident ? 1 : min_gain) * candidate.seconds;
   };
   // In FLOPs, costs leave out decoding, which is cheaper on smaller groups: they exchange fewer
   // halos.

@@ -50,7 +50,7 @@ class Choice {
   void add(const ParallelRequest& request);
   void add_with_weights_elsewhere(ParallelRequest request);
   std::vector<ParallelRequest> other_meshes(const Candidate& of) const;
-  double least_seconds_of_steps(int ranks) const;
+  double min_seconds_of_steps(int ranks) const;
   bool is_faster(const Candidate& one, const Candidate& other) const;
   std::size_t fastest() const;
 

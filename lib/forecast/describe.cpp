@@ -63,8 +63,8 @@ json stages(const JobPlan& planned) {
       largest = std::max(largest, (memory.*bytes)(rank));
       if (!memory.limits.empty()) limits.push_back(memory.limits[i]);
     }
-    json least_and_most;
-    if (!limits.empty()) least_and_most = {std::ranges::min(limits), std::ranges::max(limits)};
+    json min_and_max;
+    if (!limits.empty()) min_and_max = {std::ranges::min(limits), std::ranges::max(limits)};
     rows.push_back({{"stage", stage},
                     {"clips", clips},
                     {"ranks", {{"first", ranks.first}, {"count", ranks.count}}},
@@ -72,7 +72,7 @@ json stages(const JobPlan& planned) {
                     {"divided_by", divided_by},
                     {"largest_share", std::move(share)},
                     {"largest_memory", largest},
-                    {"limits", least_and_most}});
+                    {"limits", min_and_max}});
   };
   const auto share = [](std::int64_t part, std::int64_t of, const char* what) {
     return json{{"part", part}, {"of", of}, {"what", what}};
@@ -83,11 +83,11 @@ json stages(const JobPlan& planned) {
   const std::vector<int>& holders = plan.device_map.layer_rank;
   std::map<int, std::int64_t> layers;  // of each rank that has some
   for (const int holder : holders) ++layers[holder];
-  std::int64_t most = 0;
-  for (const auto& [rank, count] : layers) most = std::max(most, count);
+  std::int64_t max = 0;
+  for (const auto& [rank, count] : layers) max = std::max(max, count);
   add("text", "", {plan.roles.text},
       layers.size() == 1 ? "whole" : fmt::format("layers on {} ranks", layers.size()),
-      share(most, std::ssize(holders), "layers"), &RankMemory::text, &MemoryPlan::text);
+      share(max, std::ssize(holders), "layers"), &RankMemory::text, &MemoryPlan::text);
   const std::size_t formats = std::min(planned.formats.size(), max_formats);
   for (std::size_t i = 0; i < formats; ++i) {
     const ClipFormat& format = planned.formats[i];

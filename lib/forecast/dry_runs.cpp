@@ -512,8 +512,8 @@ const StreamedWeights& DryRuns::streamed(const Batch& batch) {
 // The shares of ranks depend on the sizes of all layers, so all layers are run, on one rank's clip,
 // which sends nothing else. In larger groups, equal shares are assumed.
 std::int64_t DryRuns::sent_weights(const RankWeights& shares, int rank, int ranks) {
-  constexpr int most_ranks = 64;
-  if (ranks > most_ranks) return streamed(*batches_.front()).bytes / ranks * (ranks - 1);
+  constexpr int max_ranks = 64;
+  if (ranks > max_ranks) return streamed(*batches_.front()).bytes / ranks * (ranks - 1);
   const auto [entry, is_new] = sent_weights_.try_emplace({shares, rank, ranks});
   if (is_new) {
     const Batch& first = *batches_.front();

@@ -93,13 +93,13 @@ double Durations::input(std::size_t size) const {
 double Durations::step(std::size_t size, std::size_t replica) const {
   const ClipPlan& clip = plan_.sizes[size];
   const RankRange& ranks = plan_.roles.denoise[replica];
-  double most = 0;
+  double max = 0;
   for (int rank = ranks.first; rank < ranks.first + ranks.count; ++rank) {
     const double speed =
         plan_.rank_weights.empty() ? 1 : plan_.rank_weights[static_cast<std::size_t>(rank)];
-    most = std::max(most, step_cost(plan_, clip, rank, speed, machine()));
+    max = std::max(max, step_cost(plan_, clip, rank, speed, machine()));
   }
-  return planned_.predicted_by.measured_step * most / number(clip.workload.clips);
+  return planned_.predicted_by.measured_step * max / number(clip.workload.clips);
 }
 
 double Durations::decode(std::size_t size) const {

@@ -12,11 +12,11 @@ namespace {
 
 StageTimes stage_times(const Job& job, const PlanMachine& machine, std::int64_t texts) {
   if (machine.times == nullptr) return {};
-  const int most = ranks_of_fullest_node(machine);
+  const int on_node = ranks_of_fullest_node(machine);
   const auto times = [&](int busy) {
-    return time_model(machine.times, {busy, machine.threads, most});
+    return time_model(machine.times, {busy, machine.threads, on_node});
   };
-  return {times(static_cast<int>(std::min<std::int64_t>(texts, most))),
+  return {times(static_cast<int>(std::min<std::int64_t>(texts, on_node))),
           times(busy_ranks(job, machine))};
 }
 
@@ -97,15 +97,15 @@ std::int64_t bytes_of_clips(const Job& job) {
 int ranks_of_fullest_node(const PlanMachine& machine) {
   std::map<int, int> ranks;
   for (const int node : machine.node_of) ++ranks[node];
-  int most = machine.node_of.empty() ? machine.ranks : 1;
-  for (const auto& [node, count] : ranks) most = std::max(most, count);
-  return most;
+  int max = machine.node_of.empty() ? machine.ranks : 1;
+  for (const auto& [node, count] : ranks) max = std::max(max, count);
+  return max;
 }
 
 int busy_ranks(const Job& job, const PlanMachine& machine) {
-  const int most = ranks_of_fullest_node(machine);
+  const int on_node = ranks_of_fullest_node(machine);
   const Roles roles = assign_roles(job.parallel, machine.ranks);
-  return std::max(1, roles.mode == Mode::split ? most - roles.text.count : most);
+  return std::max(1, roles.mode == Mode::split ? on_node - roles.text.count : on_node);
 }
 
 Workload job_workload(const Job& job, const JobPlan& planned, const Conditions& conditions) {

@@ -53,9 +53,9 @@ Simulation training(const JobPlan& planned, const std::vector<SizePrediction>& s
   const Durations takes(planned, plan);
   Simulation result;
   for (const LoadedWeights& weights : loaded::all) {
-    double most = 0;
-    for (int rank = 0; rank < plan.ranks; ++rank) most = std::max(most, takes.load(weights, rank));
-    result.load += most;
+    double max = 0;
+    for (int rank = 0; rank < plan.ranks; ++rank) max = std::max(max, takes.load(weights, rank));
+    result.load += max;
   }
   std::int64_t used = 0;
   for (int rank = 0; rank < plan.ranks; ++rank) {

@@ -18,7 +18,7 @@
 namespace reelmesh {
 namespace {
 
-constexpr std::size_t most_failures = 1000;
+constexpr std::size_t max_failures = 1000;
 constexpr double no_failure = std::numeric_limits<double>::infinity();
 
 std::int64_t nanoseconds(double seconds) { return to_integer(std::round(1e9 * seconds)); }
@@ -33,7 +33,7 @@ struct Batch {
 class Simulator {
  public:
   Simulator(const JobPlan& planned, const JobLayout& layout, std::vector<BatchOutline> batches,
-            const SimulatedFailures& failures, std::int64_t most_spans)
+            const SimulatedFailures& failures, std::int64_t max_spans)
       : planned_(planned),
         layout_(layout),
         failures_(failures),
@@ -46,9 +46,9 @@ class Simulator {
       batches_.push_back({std::move(clips), saved});
     }
     result_.begin = no_failure;
-    if (most_spans == 0) return;
+    if (max_spans == 0) return;
     result_.spans.resize(free_.size());
-    result_.whole_batches = step_spans() > static_cast<double>(most_spans);
+    result_.whole_batches = step_spans() > static_cast<double>(max_spans);
   }
 
   Simulation run();
@@ -495,10 +495,10 @@ Simulation Simulator::run() {
     if (batches_.empty()) break;
     std::int64_t left = 0;
     for (const Batch& batch : batches_) left += std::ssize(batch.clips);
-    require(result_.failures.size() < most_failures, Status::unavailable,
+    require(result_.failures.size() < max_failures, Status::unavailable,
             "--mtbf: after {} failures in {} there are still {} of {} clips to make, expected "
             "fewer failures or a shorter restart.every",
-            most_failures, format_seconds(cut_), left, planned_.clips.size());
+            max_failures, format_seconds(cut_), left, planned_.clips.size());
     const auto rank = static_cast<int>(random_() % static_cast<std::uint64_t>(layout_.plan.ranks));
     result_.failures.push_back({cut_, rank});
     begin = cut_ + failures_.pause;
@@ -515,9 +515,9 @@ Simulation Simulator::run() {
 
 Simulation simulate(const JobPlan& planned, const JobLayout& layout,
                     const std::vector<BatchOutline>& batches, const SimulatedFailures& failures,
-                    std::int64_t most_spans) {
+                    std::int64_t max_spans) {
   stop::leave_if_requested("the job is planned");
-  return Simulator(planned, layout, batches, failures, most_spans).run();
+  return Simulator(planned, layout, batches, failures, max_spans).run();
 }
 
 std::vector<BatchOutline> in_order(const JobPlan& planned, const JobLayout& layout,

@@ -45,7 +45,7 @@ struct Simulation {
 /// the job does not end. Time is linear in batches and spans.
 Simulation simulate(const JobPlan& planned, const JobLayout& layout,
                     const std::vector<BatchOutline>& batches,
-                    const SimulatedFailures& failures = {}, std::int64_t most_spans = 0);
+                    const SimulatedFailures& failures = {}, std::int64_t max_spans = 0);
 
 /// The batches in the order in which they are made: the longest first if there are several
 /// replicas, otherwise as they are. Graham's list scheduling (R. L. Graham, 1969): its end is at

@@ -53,7 +53,7 @@ SavedVideo open_clip(const InputFile& file, const std::filesystem::path& clip) {
 // 0 if sample.fps may not have this value.
 double usable_rate(double fps) {
   constexpr const auto& limits = setting_description(&ClipSettings::fps).permitted;
-  return fps >= limits.least && fps <= limits.most ? fps : 0;
+  return fps >= limits.min && fps <= limits.max ? fps : 0;
 }
 
 std::string name_for_messages(const InputFile& file) {

@@ -142,13 +142,13 @@ std::int64_t stack_bytes() {
 // Error(unavailable) if this process needs `more` bytes than it may have.
 void require_below(const ProcessLimit& limit, std::int64_t more, LaunchedRank rank,
                    const char* what) {
-  const std::int64_t most = limit_bytes(limit).value_or(no_limit), used = used_bytes(limit);
-  if (more <= most - used) return;
+  const std::int64_t max = limit_bytes(limit).value_or(no_limit), used = used_bytes(limit);
+  if (more <= max - used) return;
   const auto shown = [](std::int64_t bytes) { return format_bytes(static_cast<double>(bytes)); };
   throw Error(
       Status::unavailable,
       fmt::format("the limit of {} is {}, expected at least {}: {} in use and {} for {}",
-                  limit.name, shown(most), shown(used + more), shown(used), shown(more), what),
+                  limit.name, shown(max), shown(used + more), shown(used), shown(more), what),
       rank);
 }
 
@@ -195,7 +195,7 @@ void require_host_memory(const comm::Group& world, const MemoryPlan& memory, int
   const std::int64_t peak = memory.host_peak(world.rank());
   const std::int64_t program = memory.on_gpu() ? memory.host_program : memory.program;
   const auto mine = static_cast<double>(peak);
-  const double all = host.sum(mine), most = host.max(mine);
+  const double all = host.sum(mine), max = host.max(mine);
   const HostMemory there = host_memory();
   comm::run_collectively(world, [&] {
     for (const ProcessLimit& limit : process_limits) {
@@ -208,7 +208,7 @@ void require_host_memory(const comm::Group& world, const MemoryPlan& memory, int
                          format_bytes(static_cast<double>(there.physical)),
                          memory.on_gpu() ? fmt::format(" (memory of the host, not of GPUs; a rank "
                                                        "needs up to {} of it)",
-                                                       format_bytes(most))
+                                                       format_bytes(max))
                                          : "");
     };
     require(all <= tolerance * static_cast<double>(there.with_swap), Status::unavailable,

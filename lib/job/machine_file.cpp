@@ -38,13 +38,13 @@ constexpr std::array<DType, 3> timed_dtypes{DType::float32, DType::bfloat16, DTy
 constexpr const char* shared_suffix = "-shared";
 
 // Limits of numbers, so that rates and what follows from them are finite.
-constexpr double smallest = 1e-30, most = 1e30;
+constexpr double smallest = 1e-30, largest = 1e30;
 
 std::vector<double> parse_numbers(const Given& given, std::size_t count, const char* expected) {
   std::vector<double> numbers;
   std::istringstream words(given.value);
   for (std::string word; words >> word;) {
-    numbers.push_back(parse_number(word, given.where, 0, most));
+    numbers.push_back(parse_number(word, given.where, 0, largest));
   }
   require(numbers.size() == count, Status::usage, "{}: found '{}', expected {}", given.where,
           given.value, expected);

@@ -43,9 +43,9 @@ class Facts {
 };
 
 std::string shortened(const std::string& value) {
-  constexpr std::size_t most = 200;
+  constexpr std::size_t max = 200;
   const std::string text = one_line(value);
-  return text.size() <= most ? text : fmt::format("{}...", text_prefix(text, most));
+  return text.size() <= max ? text : fmt::format("{}...", text_prefix(text, max));
 }
 
 }  // namespace

@@ -57,8 +57,8 @@ ClipRequest SharedRequests::at(std::size_t clip) const {
                        std::string(text.substr(0, middle)));
 }
 
-void share_requests_together(const comm::Group& world, Job& job, std::size_t least) {
-  if (world.size() == 1 || job.clips.size() < least) return;
+void share_requests_together(const comm::Group& world, Job& job, std::size_t min) {
+  if (world.size() == 1 || job.clips.size() < min) return;
   const comm::Group host = world.on_this_host();
   try {
     job.shared_clips = std::make_shared<const SharedRequests>(host, job.clips);

@@ -11,11 +11,11 @@ namespace {
 
 // "rank 2", "ranks 0-6, 9"; ascending.
 std::string ranks_text(const std::vector<int>& ranks) {
-  constexpr int most = 8;  // runs of ranks
+  constexpr int max = 8;  // runs of ranks
   std::string text;
   int runs = 0;
   for (std::size_t begin = 0, end = 0; begin < ranks.size(); begin = end) {
-    if (++runs > most) {
+    if (++runs > max) {
       text += ", ...";
       break;
     }

@@ -24,21 +24,20 @@ namespace {
 }
 
 template <class Number>
-std::string limits_in_words(Number least, Number most, Limit lower) {
-  return lower == Limit::excluded ? fmt::format("above {}, at most {}", least, most)
-                                  : fmt::format("{} to {}", least, most);
+std::string limits_in_words(Number min, Number max, Limit lower) {
+  return lower == Limit::excluded ? fmt::format("above {}, at most {}", min, max)
+                                  : fmt::format("{} to {}", min, max);
 }
 
 template <class Number>
-Number parse_within(std::string_view text, const std::string& option, Number least, Number most,
+Number parse_within(std::string_view text, const std::string& option, Number min, Number max,
                     Limit lower) {
   const auto value = read_number<Number>(text);
-  const bool too_low = value && (lower == Limit::excluded ? *value <= least : *value < least);
-  if (!value || too_low || !(*value <= most)) {  // NaN is not at most anything
-    refuse(
-        text, option,
-        fmt::format("a {} {}{}", std::is_floating_point_v<Number> ? "number" : "whole number",
-                    lower == Limit::excluded ? "" : "from ", limits_in_words(least, most, lower)));
+  const bool too_low = value && (lower == Limit::excluded ? *value <= min : *value < min);
+  if (!value || too_low || !(*value <= max)) {  // NaN is not at most anything
+    refuse(text, option,
+           fmt::format("a {} {}{}", std::is_floating_point_v<Number> ? "number" : "whole number",
+                       lower == Limit::excluded ? "" : "from ", limits_in_words(min, max, lower)));
   }
   return *value;
 }
@@ -128,7 +127,7 @@ template <class Value>
 std::string setting_limits(const ClipSetting<Value>& setting) {
   if constexpr (std::is_arithmetic_v<Value>) {
     const Permitted<Value>& limits = setting.permitted;
-    return limits_in_words(limits.least, limits.most, limits.lower_limit);
+    return limits_in_words(limits.min, limits.max, limits.lower_limit);
   } else {
     return Value::expected;
   }
@@ -139,7 +138,7 @@ Value parse_setting(const ClipSetting<Value>& setting, std::string_view text,
                     const std::string& option) {
   if constexpr (std::is_arithmetic_v<Value>) {
     const Permitted<Value>& limits = setting.permitted;
-    return parse_within(text, option, limits.least, limits.most, limits.lower_limit);
+    return parse_within(text, option, limits.min, limits.max, limits.lower_limit);
   } else {
     const std::optional<Value> value = Value::read(text);
     if (!value) refuse(text, option, Value::expected);

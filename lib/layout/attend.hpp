@@ -67,8 +67,8 @@ class Attend {
   static constexpr std::int64_t head_shares(std::int64_t heads, std::int64_t tiles,
                                             std::int64_t multiprocessors, bool near,
                                             std::int64_t message) {
-    constexpr std::int64_t most = 4, waves = 6, smallest = std::int64_t{4} << 20;
-    std::int64_t shares = std::clamp<std::int64_t>(heads, 1, most);
+    constexpr std::int64_t max = 4, waves = 6, smallest = std::int64_t{4} << 20;
+    std::int64_t shares = std::clamp<std::int64_t>(heads, 1, max);
     if (!near) return std::clamp<std::int64_t>(message / smallest, 1, shares);
     while (shares > 1 && heads / shares * tiles < waves * multiprocessors) --shares;
     return shares;

@@ -99,9 +99,9 @@ namespace {
 
 // Of an image whose file has the structure of EXIF (TIFF) or parts of RIFF (WebP).
 int orientation_of_image(const InputFile& file) {
-  constexpr std::int64_t most = std::int64_t{64} << 20;
+  constexpr std::int64_t max = std::int64_t{64} << 20;
   std::rewind(file.stream.get());
-  const std::string bytes = read_bytes(file, static_cast<std::size_t>(std::min(file.bytes, most)));
+  const std::string bytes = read_bytes(file, static_cast<std::size_t>(std::min(file.bytes, max)));
   if (!bytes.starts_with("RIFF")) return image_orientation(bytes, "");
   std::string_view exif, xmp, rest = bytes;
   rest.remove_prefix(std::min<std::size_t>(rest.size(), 12));  // RIFF, length, WEBP

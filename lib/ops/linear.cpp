@@ -21,7 +21,7 @@ constexpr std::int64_t tile_rows = TileProduct::tile_rows;
 constexpr std::int64_t tile_columns = 192;
 // AMX: longer inner dimensions are divided; a task then keeps sums of at most so many rows and
 // columns.
-constexpr std::int64_t undivided_steps = 128, most_rows = 8 * amx::block, most_columns = 2048;
+constexpr std::int64_t undivided_steps = 128, max_rows = 8 * amx::block, max_columns = 2048;
 
 // Columns of a tile: a multiple of 16, as equal as possible; the last tile may be smaller.
 std::int64_t tile_width(std::int64_t out) {
@@ -122,7 +122,7 @@ WeightRows transposed(const WeightRows& weight) {
 
 std::int64_t product_sums_bytes(std::int64_t in, DType products) {
   const bool divided = products == DType::bfloat16 && in > undivided_steps * amx::step_values;
-  return divided ? most_rows * most_columns * size_of(DType::float32) : 0;
+  return divided ? max_rows * max_columns * size_of(DType::float32) : 0;
 }
 
 LinearForm::LinearForm(std::int64_t in, std::int64_t out, DType dtype, Device device)
@@ -211,8 +211,7 @@ void LinearForm::note_product_scratch(std::int64_t rows) const {
   Ledger& ledger = Ledger::current();
   const bool any = ledger.precision().packed_for == PackedFor::any_processor;
   if (compute_ == DType::bfloat16 && (engine_ == Engine::amx || any)) {
-    const std::int64_t part =
-        std::min(most_rows, (rows + amx::block - 1) / amx::block * amx::block);
+    const std::int64_t part = std::min(max_rows, (rows + amx::block - 1) / amx::block * amx::block);
     const std::int64_t inner = std::min(in_, undivided_steps * amx::step_values);
     ledger.note_scratch(0, amx::packed_elements(part, inner) * size_of(compute_));
     ledger.note_scratch(1, std::max(product_sums_bytes(in_, compute_),
@@ -281,15 +280,15 @@ void LinearForm::multiply_by_amx(const Tensor& input, const Tensor& packed, std:
   const std::int64_t spans =
       steps <= undivided_steps ? 1 : (steps + longest_span - 1) / longest_span;
   const std::int64_t span = (steps + spans - 1) / spans;
-  const std::int64_t most =
-      std::clamp<std::int64_t>(cached_steps / span, 4, most_rows / block) * block;
-  const std::int64_t parts = (rows + most - 1) / most;
+  const std::int64_t max =
+      std::clamp<std::int64_t>(cached_steps / span, 4, max_rows / block) * block;
+  const std::int64_t parts = (rows + max - 1) / max;
   const std::int64_t part = ((rows + parts - 1) / parts + block - 1) / block * block;
   // A task is one part of the rows with a share of the tiles: with all of them if there are enough
   // tasks and not too many sums, because each task packs its rows.
   const std::int64_t wanted =
       std::min(count, std::max((4 * omp_get_max_threads() + parts - 1) / parts,
-                               (count * tile_columns + most_columns - 1) / most_columns));
+                               (count * tile_columns + max_columns - 1) / max_columns));
   const std::int64_t share = (count + wanted - 1) / wanted, shares = (count + share - 1) / share;
   parallel_for(parts * shares, 1, [&](std::int64_t task) {
     const std::int64_t first_row = task / shares * part;

@@ -77,11 +77,11 @@ std::int64_t MemoryWatch::room_on_host(Stage next, const Plan& plan, int rank) c
     if (shares) of_node += planned_bytes(next, plan.memory, other);
   }
   const std::int64_t room = resident + left;
-  const auto most = tolerance * static_cast<double>(all);
-  if (static_cast<double>(of_node) <= most) return room;
+  const auto max = tolerance * static_cast<double>(all);
+  if (static_cast<double>(of_node) <= max) return room;
   const double share =
       static_cast<double>(planned_bytes(next, plan.memory, rank)) / static_cast<double>(of_node);
-  return std::min(room, static_cast<std::int64_t>(share * most));
+  return std::min(room, static_cast<std::int64_t>(share * max));
 }
 
 void MemoryWatch::look(Stage next, const Plan& plan, int rank) {

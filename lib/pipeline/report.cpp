@@ -114,12 +114,13 @@ std::string closing_report(const comm::Group& world, const trace::Recorder& mine
   }
   const auto number = [](std::int64_t n) { return static_cast<double>(n); };
   // "weights 30 MiB, activations 5 MiB": of the rank whose tensors take most, the largest first.
-  const RankTotals& most = std::ranges::max(ranks, {}, [](const RankTotals& rank) {
+  const RankTotals& largest = std::ranges::max(ranks, {}, [](const RankTotals& rank) {
     return std::accumulate(rank.memory_at_peak.begin(), rank.memory_at_peak.end(), std::int64_t{0});
   });
   std::vector<std::pair<std::int64_t, const char*>> parts;
   for (std::size_t i = 0; i < purposes; ++i) {
-    if (most.memory_at_peak[i] > 0) parts.emplace_back(most.memory_at_peak[i], purpose_names[i]);
+    if (largest.memory_at_peak[i] > 0)
+      parts.emplace_back(largest.memory_at_peak[i], purpose_names[i]);
   }
   std::ranges::sort(parts, std::ranges::greater());
   std::string purposes_of_memory;

@@ -59,14 +59,14 @@ Tuning::Tuning(const Job& job, JobPlan& planned, const Conditions& conditions, c
                const comm::Group& world, std::span<const ClipOutline> clips)
     : job_(job), planned_(planned), world_(world), device_(found.device) {
   choose_batches(clips);
-  const int most = std::min<int>(max_layouts, (steps_left_ - 1) / StepTrial::steps);
-  if (most < 2) {
+  const int max = std::min<int>(max_layouts, (steps_left_ - 1) / StepTrial::steps);
+  if (max < 2) {
     log::info(
         "tuning: no layout is timed: {} of the steps of a clip are left, expected at least {}",
         steps_left_, 2 * StepTrial::steps + 1);
     return;
   }
-  choose_layouts_together(conditions, found, clips, static_cast<std::size_t>(most));
+  choose_layouts_together(conditions, found, clips, static_cast<std::size_t>(max));
   if (!has_choice()) {
     log::info("tuning: nothing to compare: the options and {} rank{} leave one layout",
               world.size(), world.size() == 1 ? "" : "s");
@@ -98,7 +98,7 @@ void Tuning::add_planned(ComparedPlan shown) {
 
 // The first rank compares: predicted times depend on what its system has read of the checkpoint.
 void Tuning::choose_layouts_together(const Conditions& conditions, const Devices& found,
-                                     std::span<const ClipOutline> clips, std::size_t most) {
+                                     std::span<const ClipOutline> clips, std::size_t max) {
   const std::vector<BatchOutline> batches = form_batches(clips, planned_.kinds, job_.batch);
   add_planned(in_short(planned_, batches));
   std::set<std::string> seen{layouts_.front().shown.layout};
@@ -113,7 +113,7 @@ void Tuning::choose_layouts_together(const Conditions& conditions, const Devices
     }
   });
   for (const Asked& choice : comm::broadcast_values(world_, choices, 0)) {
-    if (layouts_.size() == most) break;
+    if (layouts_.size() == max) break;
     const auto add = [&](const ParallelRequest&) {
       if (planned_.plan.launched != layouts_.front().layout.plan.launched) return;
       try {

@@ -47,7 +47,7 @@ class Tuning {
 
   void choose_batches(std::span<const ClipOutline> clips);
   void choose_layouts_together(const Conditions& conditions, const Devices& found,
-                               std::span<const ClipOutline> clips, std::size_t most);
+                               std::span<const ClipOutline> clips, std::size_t max);
   void add_planned(ComparedPlan shown);
   void use(const Layout& layout);
   MadeClips make_steps_together(Layout& layout, TraceWriter* traces);

@@ -123,7 +123,7 @@ json describe(const Plan& plan, std::size_t size, bool trains) {
   all.update(describe_layout(plan, size));
   const RankRange counted = trains ? RankRange{0, plan.ranks} : plan.roles.denoise.front();
   const std::int64_t clips = trains ? 1 : plan.sizes[size].workload.clips;
-  double flops = 0, most_flops = 0;
+  double flops = 0, max_flops = 0;
   std::int64_t sent = 0;
   for (json& row : all["by_rank"]) {
     const int rank = row["rank"];
@@ -140,14 +140,14 @@ json describe(const Plan& plan, std::size_t size, bool trains) {
                 {"step_flops", step.flops}});
     if (!counted.contains(rank)) continue;
     flops += step.flops;
-    most_flops = std::max(most_flops, step.flops);
+    max_flops = std::max(max_flops, step.flops);
     sent += step.sent_bytes + step.sent_weights;
   }
   const std::set<int> hosts(plan.node.begin(), plan.node.end());
   all.update({{"hosts", hosts.size()},
               {"step",
                {{"flops", flops / static_cast<double>(clips)},
-                {"most_flops", most_flops / static_cast<double>(clips)},
+                {"most_flops", max_flops / static_cast<double>(clips)},
                 {"sent_bytes", sent / clips}}}});
   return all;
 }

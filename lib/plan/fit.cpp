@@ -231,16 +231,16 @@ Plan with_weights(Plan plan, Residence residence, const Workload& workload,
     if (equal || residence == Residence::host) weights.shares.clear();
     if (moves_all) weights.resident = 0;
   }
-  double least = 1, most = 0;  // of the ranks that denoise
+  double min = 1, max = 0;  // of the ranks that denoise
   const std::vector<double> kept = kept_parts(plan);
   for (const RankRange& range : plan.roles.denoise) {
     for (const double part : of_range(kept, range)) {
-      least = std::min(least, part);
-      most = std::max(most, part);
+      min = std::min(min, part);
+      max = std::max(max, part);
     }
   }
-  weights.kept = to_integer(most * static_cast<double>(weights.all));
-  weights.fetched = to_integer((1 - least) * static_cast<double>(streamed.step));
+  weights.kept = to_integer(max * static_cast<double>(weights.all));
+  weights.fetched = to_integer((1 - min) * static_cast<double>(streamed.step));
   predict_memory(plan, workload, machine);
   return plan;
 }

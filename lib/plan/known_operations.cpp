@@ -66,14 +66,14 @@ double misfit(const std::vector<Pool>& pools) {
 KnownOperations::KnownOperations(std::vector<TimedOperation> known)
     : known_(std::move(known)), flops_of_byte_(usual_flops_of_byte) {
   std::vector<Pool> best = pooled(known_, flops_of_byte_);
-  double least = misfit(best);
+  double min = misfit(best);
   constexpr int steps_of_octave = 4, first = -2, last = 12;  // 1/4 to 4096
   for (int step = first * steps_of_octave; step <= last * steps_of_octave; ++step) {
     const double flops_of_byte = std::exp2(static_cast<double>(step) / steps_of_octave);
     std::vector<Pool> pools = pooled(known_, flops_of_byte);
     constexpr double rounding = 1e-9;
-    if (const double its = misfit(pools); its < least - rounding) {
-      least = its;
+    if (const double its = misfit(pools); its < min - rounding) {
+      min = its;
       flops_of_byte_ = flops_of_byte;
       best = std::move(pools);
     }

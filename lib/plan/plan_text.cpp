@@ -98,8 +98,8 @@ std::string stages(const json& plan) {
     if (limited && limits.is_null()) {
       cells.emplace_back("-");
     } else if (limited) {
-      const std::string least = bytes(limits.at(0)), most = bytes(limits.at(1));
-      cells.push_back(limits[0] == limits[1] ? most : fmt::format("{} to {}", least, most));
+      const std::string min = bytes(limits.at(0)), max = bytes(limits.at(1));
+      cells.push_back(limits[0] == limits[1] ? max : fmt::format("{} to {}", min, max));
     }
     table.row(std::move(cells));
   }

@@ -15,8 +15,8 @@ namespace reelmesh {
 class Queues {
  public:
   /// most: groups of a queue.
-  explicit Queues(std::size_t groups, std::size_t most = 16)
-      : groups_(groups), count_((groups + most - 1) / most) {}
+  explicit Queues(std::size_t groups, std::size_t max = 16)
+      : groups_(groups), count_((groups + max - 1) / max) {}
 
   std::size_t groups() const { return groups_; }
   std::size_t count() const { return count_; }

@@ -46,7 +46,7 @@ struct Permitted {};
 template <class Number>
 requires std::is_arithmetic_v<Number>
 struct Permitted<Number> {
-  Number least, most;
+  Number min, max;
   Limit lower_limit = Limit::included;  ///< whether `least` itself is permitted
 };
 

@@ -43,11 +43,11 @@ struct Portion {
 };
 
 Portion portion(const Piece& piece, std::int64_t number) {
-  const std::int64_t most = portion_indices(piece);
-  const std::int64_t first = number * most;
+  const std::int64_t max = portion_indices(piece);
+  const std::int64_t first = number * max;
   Box box = piece.box;
   box.offset[0] += first;
-  box.extent[0] = std::min(most, piece.box.extent[0] - first);
+  box.extent[0] = std::min(max, piece.box.extent[0] - first);
   if (piece.read) {
     std::string values = piece.read(first, box.extent[0]);
     return {std::move(box), nullptr, std::move(values)};

@@ -33,10 +33,10 @@ class TraceFile {
 
   // The rows of a table in blocks.
   template <class Row>
-  void read(const Table& table, std::int64_t most,
+  void read(const Table& table, std::int64_t max,
             const std::function<void(const Row&)>& use) const {
     const auto shape = hdf5::dataset_shape(file_.get(), table.name, table.type.get());
-    require(shape && shape->size() == 1 && shape->front() <= most, Status::data,
+    require(shape && shape->size() == 1 && shape->front() <= max, Status::data,
             "{}: found no table /{} of this version of reelmesh, expected trace.h5 of a job",
             path_.string(), table.name);
     if (shape->front() == 0) return;

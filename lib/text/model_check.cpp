@@ -95,7 +95,7 @@ class Trie {
   /// The maximum number of leaves on a path below the children at base ^ label, or `bad`.
   int leaves_below(std::uint32_t base, int depth) {
     if (depth > max_depth || (base | 0xffU) >= units_.size()) return bad;
-    int most = 0;
+    int max = 0;
     for (std::uint32_t label = 0; label < 256; ++label) {
       const std::uint32_t at = base ^ label;
       if ((units_[at] & 0x800000ffU) != label) continue;
@@ -105,9 +105,9 @@ class Trie {
         leaves_[at] = count_leaves(at, depth);
       }
       if (leaves_[at] < 0) return bad;
-      most = std::max(most, leaves_[at]);
+      max = std::max(max, leaves_[at]);
     }
-    return most;
+    return max;
   }
 
   int count_leaves(std::uint32_t at, int depth) {

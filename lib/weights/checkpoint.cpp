@@ -111,7 +111,7 @@ bool same_but_for_ones_at_the_ends(Shape a, Shape b) {
 /// Values that replace those of the files.
 struct Checkpoint::GivenValues {
   // Parts of fused layers, and their biases, are asked for before the first is read.
-  static constexpr std::size_t most = 8;
+  static constexpr std::size_t max = 8;
   Values values;
   std::deque<std::pair<std::string, Tensor>> last;
 
@@ -123,7 +123,7 @@ struct Checkpoint::GivenValues {
     return found.reshape(expected);
   }
   void keep(const std::string& name, const Shape& expected) {
-    if (last.size() == most) last.pop_front();
+    if (last.size() == max) last.pop_front();
     last.emplace_back(name, take(name, expected));
   }
   const Tensor& kept(const std::string& name) const {

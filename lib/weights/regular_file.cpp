@@ -58,8 +58,8 @@ std::string RegularFile::copy(std::int64_t begin, std::int64_t count) const {
 }
 
 std::string RegularFile::what_it_is() const {
-  constexpr auto most = static_cast<std::int64_t>(file_kind_bytes);
-  return reelmesh::what_it_is(copy(0, std::min(size(), most)));
+  constexpr auto max = static_cast<std::int64_t>(file_kind_bytes);
+  return reelmesh::what_it_is(copy(0, std::min(size(), max)));
 }
 
 }  // namespace reelmesh

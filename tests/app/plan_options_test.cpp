@@ -24,12 +24,12 @@ TEST(PlanOptions, TakesThoseOfRunAndItsOwn) {
   EXPECT_EQ(some.job.clips.at(0).prompt, "cat");
   EXPECT_EQ(some.job.memory_limits, (std::vector<std::int64_t>{std::int64_t{80} << 30}));
   // Only ranks and model are required; defaults: one clip, one node, no limits.
-  const PlanOptions least = plan({"--ranks", "3"});
-  EXPECT_FALSE(least.ranks_per_node.has_value()) << "all on one node";
-  EXPECT_FALSE(least.deadline.has_value());
-  EXPECT_FALSE(least.json);
-  EXPECT_EQ(least.job.clips.size(), 1U);
-  EXPECT_TRUE(least.job.memory_limits.empty());
+  const PlanOptions minimal = plan({"--ranks", "3"});
+  EXPECT_FALSE(minimal.ranks_per_node.has_value()) << "all on one node";
+  EXPECT_FALSE(minimal.deadline.has_value());
+  EXPECT_FALSE(minimal.json);
+  EXPECT_EQ(minimal.job.clips.size(), 1U);
+  EXPECT_TRUE(minimal.job.memory_limits.empty());
   // Several numbers of ranks, a comparison, a deadline, ranks of the launcher.
   EXPECT_EQ(plan({"--ranks", "1,2,8"}).ranks, (std::vector{1, 2, 8}));
   const std::string machine = std::string(REELMESH_TEST_DATA) + "/machine.cfg";

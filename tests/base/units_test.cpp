@@ -95,12 +95,12 @@ TEST(ToInteger, StaysInItsRange) {
 }
 
 TEST(CheckedProduct, RefusesToOverflow) {
-  constexpr std::int64_t most = std::numeric_limits<std::int64_t>::max();
+  constexpr std::int64_t max = std::numeric_limits<std::int64_t>::max();
   EXPECT_EQ(checked_product(3, 5, "x"), 15);
-  EXPECT_EQ(checked_product(most, 1, "x"), most);
-  EXPECT_EQ(checked_product(most, 0, "x"), 0);
+  EXPECT_EQ(checked_product(max, 1, "x"), max);
+  EXPECT_EQ(checked_product(max, 0, "x"), 0);
   expect_error(
-      Status::data, [] { checked_product(most, 2, "shape"); }, "shape");
+      Status::data, [] { checked_product(max, 2, "shape"); }, "shape");
   expect_error(Status::data,
                [] { checked_product(std::int64_t{1} << 32, std::int64_t{1} << 31, "shape"); });
   expect_error(Status::data, [] { checked_product(-1, 2, "shape"); });

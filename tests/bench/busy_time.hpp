@@ -76,13 +76,13 @@ void measure(const comm::Group& world, Stage&& stage) {
   const double all = world.sum(busy), longest = world.max(busy);
   const double bytes =
       world.max(static_cast<double>(trace::recorder().bytes_sent - sent)) / 1048576.0;
-  const double most = world.max(memory), least = world.min(memory);
+  const double max = world.max(memory), min = world.min(memory);
   if (world.rank() != 0) return;
   fmt::print(
       "{} ranks: {:.2f} s; busy {:.2f} s in all, {:.2f} s the fullest rank; {:.3f} TFLOP, "
       "{:.1f} GFLOP/s of a busy rank; memory {:.0f} to {:.0f} MiB a rank; {:.1f} MiB sent at "
       "most\n",
-      world.size(), seconds, all, longest, work * 1e-12, work / all * 1e-9, least, most, bytes);
+      world.size(), seconds, all, longest, work * 1e-12, work / all * 1e-9, min, max, bytes);
   std::fflush(stdout);
 }
 

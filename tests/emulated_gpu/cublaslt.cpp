@@ -303,17 +303,17 @@ cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t p
 cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDesc_t operation,
                                               cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
                                               cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
-                                              cublasLtMatmulPreference_t preference, int most,
+                                              cublasLtMatmulPreference_t preference, int max,
                                               cublasLtMatmulHeuristicResult_t* results,
                                               int* found) {
   *found = 0;
-  if (most < 1) return CUBLAS_STATUS_INVALID_VALUE;
+  if (max < 1) return CUBLAS_STATUS_INVALID_VALUE;
   const cublasStatus_t status = check(*operation, *a, *b, *c, *d);
   if (status != CUBLAS_STATUS_SUCCESS) return status;
   Algorithm algorithm{{}, 1, 1, std::min(workspace_bytes, preference->workspace)};
   std::copy_n(preference->alignment, 4, algorithm.alignment);
   const auto propose = [&](std::int32_t pieces, std::int32_t partial_sums, cublasStatus_t state) {
-    if (*found == most) return;
+    if (*found == max) return;
     cublasLtMatmulHeuristicResult_t& result = results[(*found)++];
     result = {};
     algorithm.pieces = pieces;
@@ -325,7 +325,7 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDe
     }
     result.state = state;
   };
-  if (most > 1) propose(1, 1, CUBLAS_STATUS_NOT_SUPPORTED);
+  if (max > 1) propose(1, 1, CUBLAS_STATUS_NOT_SUPPORTED);
   const std::int32_t best = best_order(d->columns);
   // Like a fastest algorithm: split-K comes first if the preference allows reductions.
   if (preference->schemes != CUBLASLT_REDUCTION_SCHEME_NONE) {

@@ -137,8 +137,8 @@ cudaError_t cudaDeviceGetPCIBusId(char* id, int length, int device) {
   return cudaSuccess;
 }
 
-cudaError_t cudaDeviceGetStreamPriorityRange(int* least, int* greatest) {
-  *least = 0;
+cudaError_t cudaDeviceGetStreamPriorityRange(int* min, int* greatest) {
+  *min = 0;
   *greatest = -1;
   return cudaSuccess;
 }

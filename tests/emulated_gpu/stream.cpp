@@ -20,9 +20,9 @@ std::minstd_rand& random() {
 }  // namespace
 
 void execute(const Work& work) {
-  if (const std::int64_t most = settings().delay; most > 0) {
+  if (const std::int64_t max = settings().delay; max > 0) {
     std::this_thread::sleep_for(
-        std::chrono::microseconds(std::uniform_int_distribution<std::int64_t>(0, most)(random())));
+        std::chrono::microseconds(std::uniform_int_distribution<std::int64_t>(0, max)(random())));
   }
   try {
     work.run();

@@ -20,8 +20,8 @@ using testing::HasSubstr;
 template <class Number>
 requires std::is_arithmetic_v<Number> std::pair<Number, Number> two_values(
     const ClipSetting<Number>& setting) {
-  const Number most = setting.permitted.most;
-  return {most, static_cast<Number>(most / 2)};
+  const Number max = setting.permitted.max;
+  return {max, static_cast<Number>(max / 2)};
 }
 std::pair<StepCache, StepCache> two_values(const ClipSetting<StepCache>&) {
   return {*StepCache::read("teacache:0.1"), *StepCache::read("every:3,from:0.5,to:80")};
@@ -97,12 +97,12 @@ TEST(ClipSettings, HaveTheLimitsOfTheirDescription) {
     using Value = typename std::decay_t<decltype(setting)>::Value;
     if constexpr (std::is_arithmetic_v<Value>) {
       const Permitted<Value>& limits = setting.permitted;
-      EXPECT_EQ(parse_request(line(fmt::format("{}", limits.most)), "", "").settings.*setting.value,
-                limits.most);
+      EXPECT_EQ(parse_request(line(fmt::format("{}", limits.max)), "", "").settings.*setting.value,
+                limits.max);
       refused("-1", "'-1', expected a ");
       refused("1e+30", "'1e+30', expected a ");
       if (limits.lower_limit == Limit::excluded) {
-        refused(fmt::format("{}", limits.least), "expected a ");
+        refused(fmt::format("{}", limits.min), "expected a ");
       }
     } else {
       refused("1", "1, expected a text");

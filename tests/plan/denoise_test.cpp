@@ -103,14 +103,14 @@ TEST(JointLayout, WorkIsEvenFor480x720x49OnAnyNumberOfRanks) {
       const ChosenLayout chosen = choose({}, ranks, workload);
       EXPECT_EQ(chosen.layout().mesh.ranks(), ranks);
       EXPECT_EQ(chosen.layout().mesh.cfg, branches == 2 && ranks % 2 == 0 ? 2 : 1);
-      double most = 0, least = 1e300, all = 0;
+      double max = 0, min = 1e300, all = 0;
       for (int r = 0; r < ranks; ++r) {
         const double flops = estimated_step(workload, chosen.chosen, r).flops;
-        most = std::max(most, flops);
-        least = std::min(least, flops);
+        max = std::max(max, flops);
+        min = std::min(min, flops);
         all += flops;
       }
-      EXPECT_LE(most / least, 1.1) << ranks << " ranks: " << chosen.why;
+      EXPECT_LE(max / min, 1.1) << ranks << " ranks: " << chosen.why;
       EXPECT_NEAR(all / alone, 1, 1e-12) << "all ranks together do what one does alone";
     }
   }
@@ -122,13 +122,13 @@ TEST(JointLayout, WorkFollowsTheWeights) {
   const RankWeights weights{1, 2, 1, 3, 1, 4, 1, 2}, smaller{1, 2, 1, 2};
   const LayoutCandidate chosen = choose({}, 8, workload, weights).chosen;
   EXPECT_EQ(chosen.layout.mesh, (Mesh{2, 4, 1})) << "even heads would not be even work";
-  double most = 0, least = 1e300;
+  double max = 0, min = 1e300;
   for (int r = 0; r < 4; ++r) {
     const double time = estimated_step(workload, chosen, r).flops / smaller[std::size_t(r)];
-    most = std::max(most, time);
-    least = std::min(least, time);
+    max = std::max(max, time);
+    min = std::min(min, time);
   }
-  EXPECT_LE(most / least, 1.1);
+  EXPECT_LE(max / min, 1.1);
   EXPECT_EQ(choose({}, 7, workload, RankWeights(7, 3)).layout().tokens,
             choose({}, 7, workload).layout().tokens);
   EXPECT_TRUE(bisected_by_weight({1, 2, 1}, {1, 2, 3, 4}).is_partition());

@@ -20,13 +20,13 @@ constexpr Format float16{5, 10};
 
 /// The value of a bit pattern by the definition; exact in double.
 double decoded(std::uint32_t bits, Format format) {
-  const int most = (1 << format.exponent_bits) - 1;
-  const int bias = most / 2;
+  const int max = (1 << format.exponent_bits) - 1;
+  const int bias = max / 2;
   const double fraction =
       std::ldexp(bits & ((1U << format.fraction_bits) - 1), -format.fraction_bits);
-  const int exponent = static_cast<int>(bits >> format.fraction_bits) & most;
+  const int exponent = static_cast<int>(bits >> format.fraction_bits) & max;
   const double sign = (bits & 0x8000U) != 0 ? -1.0 : 1.0;
-  if (exponent == most) {
+  if (exponent == max) {
     return fraction == 0 ? sign * std::numeric_limits<double>::infinity() : std::nan("");
   }
   if (exponent == 0) return sign * std::ldexp(fraction, 1 - bias);

@@ -94,12 +94,12 @@ TEST_F(Memory, PagesOfHolesAreGivenBack) {
   GTEST_SKIP() << "ThreadSanitizer has memory of its own for each block";
 #endif
   const std::int64_t resident_before = resident();
-  std::int64_t most = 0;
+  std::int64_t max = 0;
   const auto touched = [&](std::int64_t bytes) {
     auto block = host_memory(bytes);
     std::fill_n(static_cast<char*>(block.get()), bytes, 'x');
-    most = std::max(most, used());
-    EXPECT_LT(resident() - resident_before, most + max_free_resident(most) + 8 * mebibyte);
+    max = std::max(max, used());
+    EXPECT_LT(resident() - resident_before, max + max_free_resident(max) + 8 * mebibyte);
     return block;
   };
   std::vector<std::shared_ptr<void>> blocks, walls, larger;

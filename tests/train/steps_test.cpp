@@ -483,9 +483,9 @@ TEST_P(TrainingLayouts, HaveTheSameBits) {
     const bool has_image = reference.facts().contains("image_dropout");
     const bool few =
         !in_all_ways || has_image || (reference.all_weights() && dtype == DType::bfloat16);
-    const std::int64_t most =
+    const std::int64_t max =
         n == 3 && !reference.divides_frames && test::tests_are_long() ? 20 : 10;
-    same(few ? 3 : most, {divided, {"two replicas", n >= 2 ? 2 : 1, {}, {}, {}}});
+    same(few ? 3 : max, {divided, {"two replicas", n >= 2 ? 2 : 1, {}, {}, {}}});
     if (!in_all_ways) continue;
     std::vector<Way> others{{"one replica, Ulysses", 1, n, 1, {}},
                             {"sharded weights", 1, {}, {}, WeightsChoice::sharded}};

@@ -32,11 +32,11 @@ namespace {
 
 // A square of pixels, given as a number or as {"height": …, "width": …}.
 std::int64_t read_square(const Config& config, const std::string& key, std::int64_t fallback) {
-  constexpr std::int64_t most = 4096;
+  constexpr std::int64_t max = 4096;
   if (!config.has(key)) return fallback;
   const Config object = config.get_object(key);
-  const std::int64_t height = object.get_int("height", fallback, 1, most);
-  require(object.get_int("width", fallback, 1, most) == height, Status::data,
+  const std::int64_t height = object.get_int("height", fallback, 1, max);
+  require(object.get_int("width", fallback, 1, max) == height, Status::data,
           "{}: {} has another width than height, expected a square", config.file().string(), key);
   return height;
 }

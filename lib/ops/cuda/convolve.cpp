@@ -190,8 +190,8 @@ struct Key {
             "cuDNN has no deterministic convolution of {} in {}", to_string(w), name_of(dtype));
     return made;
   }
-  std::vector<Plan> plans(const dnn::Target& target, std::size_t most) const {
-    return plans(target, [most](std::size_t made) { return made == most; });
+  std::vector<Plan> plans(const dnn::Target& target, std::size_t max) const {
+    return plans(target, [max](std::size_t made) { return made == max; });
   }
 };
 
@@ -209,9 +209,9 @@ class Convolutions {
     const Key key(shape, tf32);
     const std::int64_t start = trace::now_ns();
     const auto left = [&] { return seconds - static_cast<double>(trace::now_ns() - start) * 1e-9; };
-    constexpr std::size_t most = 16;
+    constexpr std::size_t max = 16;
     std::vector<Plan> plans =
-        key.plans(target_, [&](std::size_t made) { return made == most || left() < seconds / 2; });
+        key.plans(target_, [&](std::size_t made) { return made == max || left() < seconds / 2; });
     const std::size_t index = fastest(plans, key, shape, reproducible, left);
     const Plan& plan = plans_.insert_or_assign(key, std::move(plans[index])).first->second;
     first_.insert_or_assign(key, plan.choice);
@@ -243,9 +243,9 @@ class Convolutions {
 
   std::vector<EngineTiming> time(const Tensor& x, const Tensor& w, std::int64_t stride, bool tf32,
                                  Tensor& y) {
-    constexpr std::size_t most = 100;
+    constexpr std::size_t max = 100;
     const std::vector<Plan> plans =
-        Key(x.dtype(), tf32, x.shape(), w.shape(), stride).plans(target_, most);
+        Key(x.dtype(), tf32, x.shape(), w.shape(), stride).plans(target_, max);
     std::vector<EngineTiming> timings;
     std::vector<std::function<void()>> calls;
     Digest expected;
@@ -347,9 +347,9 @@ bool use_convolution(Device device, const ConvolutionShape& shape, bool tf32,
 }
 
 std::vector<std::int64_t> convolution_engines(const dnn::Target& target,
-                                              const ConvolutionShape& shape, std::size_t most) {
+                                              const ConvolutionShape& shape, std::size_t max) {
   std::vector<std::int64_t> engines;
-  for (const Plan& plan : Key(shape, false).plans(target, most)) {
+  for (const Plan& plan : Key(shape, false).plans(target, max)) {
     engines.push_back(plan.choice.engine);
   }
   return engines;

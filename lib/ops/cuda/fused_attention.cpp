@@ -107,7 +107,7 @@ Problem nominal(DType dtype, std::int64_t keys, std::int64_t channels) {
 // The deterministic engines that can run, in the order of cuDNN's proposals; at most `most`. The
 // first is the reference.
 std::vector<Choice> attention_choices(const dnn::Target& target, DType dtype, std::int64_t keys,
-                                      std::int64_t channels, std::size_t most,
+                                      std::int64_t channels, std::size_t max,
                                       bool with_sums = false) {
   Problem problem = nominal(dtype, keys, channels);
   if (with_sums) problem.sum_stride = problem.heads * problem.queries;
@@ -121,7 +121,7 @@ std::vector<Choice> attention_choices(const dnn::Target& target, DType dtype, st
       Choice choice(config);
       if (std::ranges::count(choices, choice) > 0 || !dnn::execution_plan(target, config)) continue;
       choices.push_back(std::move(choice));
-      if (choices.size() == most) return choices;
+      if (choices.size() == max) return choices;
     }
   }
   return choices;
@@ -262,14 +262,14 @@ class Attentions {
   };
   // The reference, then all others.
   std::vector<Measured> measure(const ops::AttentionShape& shape) {
-    constexpr std::size_t most = 32;
+    constexpr std::size_t max = 32;
     const Problem problem = attention_problem(shape, 1, 2);
     Operands operands(device_, shape);
     std::vector<Measured> measured;
     std::vector<Plan> plans;
     Digest expected;
     for (Choice& choice :
-         attention_choices(target_, shape.dtype, shape.keys, shape.channels, most)) {
+         attention_choices(target_, shape.dtype, shape.keys, shape.channels, max)) {
       std::optional<Plan> plan = if_available(problem, choice);
       if (!plan && measured.empty()) return {};
       if (!plan) continue;

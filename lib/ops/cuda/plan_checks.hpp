@@ -9,7 +9,7 @@ namespace reelmesh::gpu {
 /// Makes plans for convolve() for tensors of these shapes, `most` at most. → their engines in the
 /// order of cuDNN's proposals, the reference first. Throws Error(unavailable) if there is none.
 std::vector<std::int64_t> convolution_engines(const dnn::Target& target,
-                                              const ConvolutionShape& shape, std::size_t most);
+                                              const ConvolutionShape& shape, std::size_t max);
 
 /// Chooses attention as fused_attention() does, and makes its plan for calls of this shape, of at
 /// least 16 queries; with_sums: also writes logarithms of sums. Throws Error(unavailable) if there

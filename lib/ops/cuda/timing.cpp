@@ -10,7 +10,7 @@ namespace reelmesh::gpu {
 std::vector<double> measure_seconds(Device device, const std::vector<std::function<void()>>& calls,
                                     double warm_up) {
   constexpr double enough = 1e-3;  // to be measured by the host's clock
-  constexpr int rounds = 3, most = 20;
+  constexpr int rounds = 3, max = 20;
   const auto measure = [&](const std::function<void()>& call, int times) {
     synchronize(device);
     const std::int64_t start = trace::now_ns();
@@ -24,7 +24,7 @@ std::vector<double> measure_seconds(Device device, const std::vector<std::functi
   for (const auto& call : calls) {
     const double once = measure(call, 1);
     fastest.push_back(once);
-    times.push_back(std::clamp(static_cast<int>(enough / once), 1, most));
+    times.push_back(std::clamp(static_cast<int>(enough / once), 1, max));
   }
   for (int round = 0; round < rounds; ++round) {
     for (std::size_t i = 0; i < calls.size(); ++i) {

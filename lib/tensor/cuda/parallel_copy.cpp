@@ -74,10 +74,10 @@ class Copiers {
 
 int copy_threads() {
   static const int threads = [] {
-    constexpr int most = 4;
+    constexpr int max = 4;
     cpu_set_t cores;
     if (sched_getaffinity(0, sizeof cores, &cores) != 0) return 1;
-    return std::clamp(CPU_COUNT(&cores), 1, most);
+    return std::clamp(CPU_COUNT(&cores), 1, max);
   }();
   return threads;
 }

@@ -66,9 +66,9 @@ TEST_P(RelayoutOnGpu, GoesOnInSmallerAndReorderedGroups) {
   std::vector<int> backwards;
   for (int r = ranks; r-- > 0;) backwards.push_back(r);
   const comm::Group reversed = world.in_order(backwards);
-  const comm::Group most = reversed.range(0, std::max(1, ranks - 1));
+  const comm::Group fewer = reversed.range(0, std::max(1, ranks - 1));
   const Shape shape{11, 6};
-  for (const comm::Group& group : {reversed, most}) {
+  for (const comm::Group& group : {reversed, fewer}) {
     if (!group.member()) continue;
     EXPECT_EQ(group.transport(), GetParam());
     EXPECT_EQ(group.capturable(), group.size() == 1 || GetParam() == Transport::nccl);
