@@ -106,6 +106,10 @@ template <auto member>
 void set_decay(Draft& draft, Text text, Where option) {
   setting(train_of(draft), member) = parse_number(text, option, 0, max_decay);
 }
+template <auto member>
+void set_name(Draft& draft, Text text, Where) {
+  setting(train_of(draft), member) = text;
+}
 template <auto member, PathUse use>
 void set_path(Draft& draft, Text text, Where option) {
   setting(train_of(draft), member) = draft.path(use, text, option);
@@ -222,6 +226,13 @@ LoraPatterns<T> parse_patterns(Text text, Where option, const std::function<T(Te
   return found;
 }
 
+// The captions that follow from it are in the fingerprint.
+void set_no_caption(Draft& draft, Text text, Where option) {
+  const std::array<Text, 2> names{"skip", "empty"};
+  train_of(draft).data.no_caption =
+      parse_choice(text, option, names) == 0 ? NoCaption::skip : NoCaption::empty;
+}
+
 std::vector<Option> data_options() {
   return {
       {"data.path", "PATH",
@@ -253,6 +264,23 @@ std::vector<Option> data_options() {
       changes_bits<&DataSettings::shuffle>("data.shuffle", "YES|NO",
                                            "another order of the clips in each epoch", "yes",
                                            set_switch<&DataSettings::shuffle>),
+      {"data.video-field", "NAME",
+       "field or column of a list with the video [default: the first of video, file_name, path, "
+       "file_path, video_path, media_path that is there]",
+       nullptr, Effect::no_bits, set_name<&DataSettings::video_field>},
+      {"data.caption-field", "NAME",
+       "field or column of a list with the caption [default: the first of prompt, text, caption, "
+       "cap that is there]",
+       nullptr, Effect::no_bits, set_name<&DataSettings::caption_field>},
+      {"data.caption-prefix", "TEXT",
+       "words that all captions begin with, such as a trigger word, before a space", nullptr,
+       Effect::no_bits, set_name<&DataSettings::caption_prefix>},
+      {"data.no-caption", "skip|empty",
+       "clips without a caption are left out, or have an empty one", "skip", Effect::no_bits,
+       set_no_caption},
+      {"data.subfolders", "YES|NO",
+       "a folder with a .txt file beside each video includes the folders below it", "no",
+       Effect::no_bits, set_switch<&DataSettings::subfolders>},
       {"data.strict", "YES|NO",
        "end at the first clip that cannot be used; otherwise such clips are left out", "no",
        Effect::no_bits, set_switch<&DataSettings::strict>},

@@ -15,6 +15,9 @@
 
 namespace reelmesh {
 
+/// What becomes of a clip without a caption.
+enum class NoCaption { skip, empty };
+
 /// [data]: the clips to learn from.
 struct DataSettings {
   std::filesystem::path path;  ///< a list (.jsonl, .csv) or a folder
@@ -24,8 +27,12 @@ struct DataSettings {
   std::optional<std::int64_t> height, width, frames;
   /// Sizes of clips instead: each clip has the one that suits its video. Empty: one size, as above.
   std::vector<VideoSize> buckets;
-  std::optional<double> fps;    ///< frames are chosen to have this rate; unset: each video's own
-  bool shuffle = true;          ///< another order in each epoch
+  std::optional<double> fps;  ///< frames are chosen to have this rate; unset: each video's own
+  bool shuffle = true;        ///< another order in each epoch
+  std::string video_field, caption_field;  ///< of a list; empty: any usual name
+  std::string caption_prefix;              ///< of all captions, before a space
+  NoCaption no_caption = NoCaption::skip;
+  bool subfolders = false;      ///< a folder of pairs includes those below it
   bool strict = false;          ///< end at the first clip that cannot be used, and leave out none
   std::filesystem::path cache;  ///< folder of encoded samples; empty: OUT/cache
 };

@@ -13,9 +13,9 @@ struct CsvRecord {
 };
 
 /// The records of a CSV file (RFC 4180) whose lines end with LF: fields between commas, in quotes
-/// if they contain commas, quotes (doubled) or line ends. Empty lines are ignored. source: the
-/// file, begins messages. Throws Error(data) naming the line for a quote in the wrong place or
-/// without an end.
+/// if they contain commas, quotes (doubled) or line ends. As Python's csv module, quotes within
+/// other fields, and what follows a closing quote, are text. Empty lines are ignored. source: the
+/// file, begins messages. Throws Error(data) naming the line of a quote without an end.
 std::vector<CsvRecord> parse_csv(std::string_view text, std::string_view source);
 
 }  // namespace reelmesh

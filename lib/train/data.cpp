@@ -17,6 +17,12 @@
 #include "weights/json.hpp"
 
 namespace reelmesh {
+
+bool is_image(const std::filesystem::path& file) {
+  const std::string extension = lower_case(file.extension().string());
+  return std::ranges::find(media::image_extensions, extension) != media::image_extensions.end();
+}
+
 namespace {
 
 using nlohmann::json;
@@ -25,8 +31,10 @@ using std::filesystem::path;
 constexpr std::int64_t max_list_bytes = std::int64_t{256} << 20;
 constexpr std::int64_t max_samples = 1'000'000;
 
-constexpr std::array<std::string_view, 4> video_keys{"video", "file_name", "path", "file_path"};
-constexpr std::array<std::string_view, 3> prompt_keys{"prompt", "text", "caption"};
+using Names = std::vector<std::string>;
+// If the settings name no field or column.
+const Names video_keys{"video", "file_name", "path", "file_path", "video_path", "media_path"};
+const Names prompt_keys{"prompt", "text", "caption", "cap"};
 constexpr std::array<std::string_view, 3> prompt_lists{"prompts.txt", "prompt.txt", "captions.txt"};
 constexpr const char* video_list = "videos.txt";
 // Of the videos that lib/media reads.
@@ -79,57 +87,90 @@ std::string at_line(const path& file, std::int64_t line) {
   return fmt::format("{}:{}", file.string(), line);
 }
 
-DataSample make_sample(const path& folder, std::string_view video, std::string_view prompt,
-                       const std::string& where) {
+// What `make` returns, or the problem that it finds in one sample, which does not end the reading
+// of the others.
+template <class Make>
+DataSample sample_at(const std::string& where, const Make& make) {
+  try {
+    return make();
+  } catch (const Error& error) {
+    if (error.status() != Status::data && error.status() != Status::usage) throw;
+    std::string problem = error.what();
+    if (const std::string prefix = where + ": "; problem.starts_with(prefix)) {
+      problem.erase(0, prefix.size());
+    }
+    return {{}, {}, where, problem};
+  }
+}
+
+DataSample make_sample(const DataSettings& settings, const path& folder, std::string_view video,
+                       std::string_view prompt, const std::string& where) {
   video = trimmed(video);
   prompt = trimmed(prompt);
   require(!video.empty(), Status::data, "{}: found no video, expected a file and a prompt", where);
-  require(!prompt.empty(), Status::data, "{}: found no prompt, expected a file and a prompt",
-          where);
-  require_prompt(prompt, where);
-  return {folder / parse_path(video, where), std::string(prompt), where};
+  require(!prompt.empty() || settings.no_caption == NoCaption::empty, Status::data,
+          "{}: found no prompt, expected a file and a prompt (or data.no-caption = empty)", where);
+  std::string text(prompt);
+  if (!settings.caption_prefix.empty()) {
+    text = prompt.empty() ? settings.caption_prefix
+                          : fmt::format("{} {}", settings.caption_prefix, prompt);
+  }
+  if (!text.empty()) require_prompt(text, where);
+  return {folder / parse_path(video, where), text, where, {}};
 }
 
-template <std::size_t n>
-std::string in_words(const std::array<std::string_view, n>& names) {
-  return fmt::format("{}", fmt::join(names, ", "));
+std::string in_words(const Names& names) { return fmt::format("{}", fmt::join(names, ", ")); }
+
+// Of videos and of prompts, the first that is there counts.
+Names video_names(const DataSettings& settings) {
+  return settings.video_field.empty() ? video_keys : Names{settings.video_field};
+}
+Names prompt_names(const DataSettings& settings) {
+  return settings.caption_field.empty() ? prompt_keys : Names{settings.caption_field};
 }
 
-/// The text of the first of these keys that an object has.
-template <std::size_t n>
-std::string text_of(const json& object, const std::array<std::string_view, n>& keys,
-                    std::string_view meaning, const std::string& where) {
-  for (const std::string_view key : keys) {
+/// The text of the first of these keys that an object has; none: it has none of them.
+std::optional<std::string> find_text(const json& object, const Names& keys,
+                                     const std::string& where) {
+  for (const std::string& key : keys) {
     const auto found = object.find(key);
-    if (found == object.end()) continue;
+    if (found == object.end() || found->is_null()) continue;
     require(found->is_string(), Status::data, "{}: {}: found {}, expected a text", where, key,
             found->type_name());
-    return found->template get<std::string>();
+    return found->get<std::string>();
   }
-  fail(Status::data, "{}: found no {}, expected one of {}", where, meaning, in_words(keys));
+  return std::nullopt;
 }
 
-DataSample sample_of_object(const json& object, const path& folder, const std::string& where) {
+DataSample sample_of_object(const DataSettings& settings, const json& object, const path& folder,
+                            const std::string& where) {
+  const Names videos = video_names(settings), prompts = prompt_names(settings);
   require(object.is_object(), Status::data, "{}: found {}, expected an object with {} and {}",
-          where, object.type_name(), video_keys[0], prompt_keys[0]);
-  const std::string video = text_of(object, video_keys, "video", where);
-  const std::string prompt = text_of(object, prompt_keys, "prompt", where);
-  return make_sample(folder, video, prompt, where);
+          where, object.type_name(), videos[0], prompts[0]);
+  const auto video = find_text(object, videos, where), prompt = find_text(object, prompts, where);
+  require(video.has_value(), Status::data, "{}: found no video, expected one of {}", where,
+          in_words(videos));
+  require(prompt || settings.no_caption == NoCaption::empty, Status::data,
+          "{}: found no prompt, expected one of {} (or data.no-caption = empty)", where,
+          in_words(prompts));
+  return make_sample(settings, folder, *video, prompt.value_or(""), where);
 }
 
-std::vector<DataSample> read_json_lines(const path& file) {
+std::vector<DataSample> read_json_lines(const DataSettings& settings, const path& file) {
   const std::vector<std::string> lines = read_lines(file);
   std::vector<DataSample> samples;
   std::int64_t number = 0;
   for (const std::string& line : lines) {
     const std::string where = at_line(file, ++number);
     if (line.empty()) continue;
-    samples.push_back(sample_of_object(parse_json(line, where), file.parent_path(), where));
+    samples.push_back(sample_at(where, [&] {
+      return sample_of_object(settings, parse_json(line, where), file.parent_path(), where);
+    }));
   }
   return samples;
 }
 
-std::vector<DataSample> read_json_list(const path& file) {
+std::vector<DataSample> read_json_list(const DataSettings& settings, const path& file) {
   constexpr JsonLimits limits{.values = 32 * static_cast<std::size_t>(max_samples)};
   const json list = parse_json(read_list(file), file.string(), limits);
   require(list.is_array(), Status::data, "{}: found {}, expected a list of objects", file.string(),
@@ -137,16 +178,16 @@ std::vector<DataSample> read_json_list(const path& file) {
   std::vector<DataSample> samples;
   for (const json& object : list) {
     const std::string where = fmt::format("{}[{}]", file.string(), samples.size());
-    samples.push_back(sample_of_object(object, file.parent_path(), where));
+    samples.push_back(sample_at(
+        where, [&] { return sample_of_object(settings, object, file.parent_path(), where); }));
   }
   return samples;
 }
 
 /// The column with the first of these names that there is.
-template <std::size_t n>
-std::size_t find_column(const CsvRecord& header, const std::array<std::string_view, n>& names,
-                        std::string_view meaning, const path& file) {
-  for (const std::string_view name : names) {
+std::size_t find_column(const CsvRecord& header, const Names& names, std::string_view meaning,
+                        const path& file) {
+  for (const std::string& name : names) {
     const auto found = std::ranges::find_if(
         header.fields, [&](const std::string& field) { return trimmed(field) == name; });
     if (found != header.fields.end()) {
@@ -158,26 +199,30 @@ std::size_t find_column(const CsvRecord& header, const std::array<std::string_vi
        printable(fmt::format("{}", fmt::join(header.fields, ","))), in_words(names));
 }
 
-std::vector<DataSample> read_csv(const path& file) {
+std::vector<DataSample> read_csv(const DataSettings& settings, const path& file) {
   const std::vector<CsvRecord> records = parse_csv(read_list(file), file.string());
   if (records.empty()) return {};
   const std::size_t columns = records[0].fields.size();
-  const std::size_t video = find_column(records[0], video_keys, "video", file);
-  const std::size_t prompt = find_column(records[0], prompt_keys, "prompt", file);
+  const std::size_t video = find_column(records[0], video_names(settings), "video", file);
+  const std::size_t prompt = find_column(records[0], prompt_names(settings), "prompt", file);
   std::vector<DataSample> samples;
   for (std::size_t i = 1; i < records.size(); ++i) {
-    const auto& [line, fields] = records[i];
-    const std::string where = at_line(file, line);
-    require(fields.size() == columns, Status::data,
-            "{}: found {} fields, expected {} as in the first line (a text with commas has to be "
-            "in quotes)",
-            where, fields.size(), columns);
-    samples.push_back(make_sample(file.parent_path(), fields[video], fields[prompt], where));
+    const CsvRecord& record = records[i];
+    const std::string where = at_line(file, record.line);
+    samples.push_back(sample_at(where, [&] {
+      require(record.fields.size() == columns, Status::data,
+              "{}: found {} fields, expected {} as in the first line (a text with commas has to be "
+              "in quotes)",
+              where, record.fields.size(), columns);
+      return make_sample(settings, file.parent_path(), record.fields[video], record.fields[prompt],
+                         where);
+    }));
   }
   return samples;
 }
 
-std::vector<DataSample> read_two_lists(const path& prompt_file, const path& video_file) {
+std::vector<DataSample> read_two_lists(const DataSettings& settings, const path& prompt_file,
+                                       const path& video_file) {
   const std::vector<std::string> prompts = read_lines(prompt_file), videos = read_lines(video_file);
   const bool more_prompts = prompts.size() > videos.size();
   require(prompts.size() == videos.size(), Status::data,
@@ -189,51 +234,90 @@ std::vector<DataSample> read_two_lists(const path& prompt_file, const path& vide
   std::vector<DataSample> samples;
   for (std::size_t i = 0; i < prompts.size(); ++i) {
     const auto line = static_cast<std::int64_t>(i) + 1;
-    samples.push_back(make_sample(video_file.parent_path(), videos[i], prompts[i],
-                                  at_line(videos[i].empty() ? video_file : prompt_file, line)));
+    const std::string where = at_line(videos[i].empty() ? video_file : prompt_file, line);
+    samples.push_back(sample_at(where, [&] {
+      return make_sample(settings, video_file.parent_path(), videos[i], prompts[i], where);
+    }));
   }
   return samples;
 }
 
-/// The files a.mp4 and a.txt of a folder.
-std::vector<DataSample> read_pairs(const path& folder) {
-  struct Pair {
-    path video, prompt;
-  };
-  std::map<std::string, Pair> pairs;  // by name without extension
-  const std::vector<std::string_view> known = extensions();
-  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
-    const path name = entry.path().filename();
-    const std::string extension = lower_case(name.extension().string());
-    const bool is_prompt = extension == ".txt";
-    if (name.string().starts_with('.') || entry.is_directory() ||
-        (!is_prompt && std::ranges::find(known, extension) == known.end())) {
-      continue;
+// The files of a folder, or with data.subfolders also of those below it, relative to it. Names that
+// begin with '.' are ignored, with what is below such folders.
+std::vector<path> files_of(const DataSettings& settings, const path& folder, const path& below) {
+  std::vector<path> files;
+  for (const auto& entry : std::filesystem::directory_iterator(folder / below)) {
+    const path name = below / entry.path().filename();
+    std::error_code unreadable;  // as of a link to itself: what reads the file says so
+    if (entry.path().filename().string().starts_with('.')) continue;
+    if (!entry.is_directory(unreadable)) {
+      files.push_back(name);
+    } else if (settings.subfolders && !entry.is_symlink(unreadable)) {
+      std::ranges::move(files_of(settings, folder, name), std::back_inserter(files));
     }
-    Pair& pair = pairs[name.stem().string()];
-    path& file = is_prompt ? pair.prompt : pair.video;
-    require(file.empty(), Status::data, "{}: found {} and {}, expected one {} of this name",
-            folder.string(), std::min(file, name).string(), std::max(file, name).string(),
-            is_prompt ? "prompt" : "video");
-    file = name;
   }
-  const bool any = std::ranges::any_of(pairs, [](const auto& each) {
-    return !each.second.video.empty() && !each.second.prompt.empty();
+  return files;
+}
+
+/// The files a.mp4 and a.txt of a folder. Of several files of one name the first video is taken:
+/// an image beside a video is a preview of it.
+std::vector<DataSample> read_pairs(const DataSettings& settings, const path& folder) {
+  struct Pair {
+    std::vector<path> videos;  // images behind others
+    path prompt;
+  };
+  std::map<std::string, Pair> pairs;  // by path without extension
+  const std::vector<std::string_view> known = extensions();
+  for (const path& file : files_of(settings, folder, {})) {
+    const std::string extension = lower_case(file.extension().string());
+    Pair& pair = pairs[(file.parent_path() / file.stem()).string()];
+    if (extension == ".txt") {
+      pair.prompt = pair.prompt.empty() ? file : std::min(pair.prompt, file);
+    } else if (std::ranges::find(known, extension) != known.end()) {
+      pair.videos.push_back(file);
+    }
+  }
+  const bool any = std::ranges::any_of(pairs, [&](const auto& each) {
+    const Pair& pair = each.second;
+    return !pair.videos.empty() &&
+           (!pair.prompt.empty() || settings.no_caption == NoCaption::empty);
   });
   if (!any) return {};
   std::vector<DataSample> samples;
-  for (const auto& [name, pair] : pairs) {
-    require(!pair.prompt.empty(), Status::data, "{}: found no {}.txt with its prompt",
-            (folder / pair.video).string(), name);
-    const path prompt = folder / pair.prompt;
-    require(!pair.video.empty(), Status::data, "{}: found no video {} with one of {}",
-            prompt.string(), name, fmt::join(known, ", "));
-    samples.push_back(make_sample(folder, pair.video.string(), read_list(prompt), prompt.string()));
+  for (auto& [name, pair] : pairs) {
+    if (pair.videos.empty()) {
+      if (pair.prompt.empty()) continue;
+      const std::string where = (folder / pair.prompt).string();
+      samples.push_back({{},
+                         {},
+                         where,
+                         fmt::format("found no video {} with one of {}",
+                                     path(name).filename().string(), fmt::join(known, ", "))});
+      continue;
+    }
+    std::ranges::sort(pair.videos, {},
+                      [](const path& file) { return std::pair(is_image(file), file); });
+    const std::string video = (folder / pair.videos.front()).string();
+    const std::string where = pair.prompt.empty() ? video : (folder / pair.prompt).string();
+    samples.push_back(sample_at(where, [&] {
+      require(!pair.prompt.empty() || settings.no_caption == NoCaption::empty, Status::data,
+              "{}: found no {}.txt with its prompt, expected one (or data.no-caption = empty)",
+              where, path(name).filename().string());
+      const std::string prompt = pair.prompt.empty() ? "" : read_list(folder / pair.prompt);
+      return make_sample(settings, folder, pair.videos.front().string(), prompt, where);
+    }));
+    for (std::size_t i = 1; i < pair.videos.size(); ++i) {
+      samples.push_back({{},
+                         {},
+                         (folder / pair.videos[i]).string(),
+                         fmt::format("{} has the same name", pair.videos.front().string())});
+    }
   }
   return samples;
 }
 
-std::vector<DataSample> read_folder(const path& folder, const char* option) {
+std::vector<DataSample> read_folder(const DataSettings& settings, const path& folder,
+                                    const char* option) {
   const auto has = [&](std::string_view name) { return std::filesystem::exists(folder / name); };
   std::vector<std::string> found;
   for (const char* name : {"metadata.csv", "metadata.jsonl"}) {
@@ -254,31 +338,32 @@ std::vector<DataSample> read_folder(const path& folder, const char* option) {
   require(prompts.has_value() == has(video_list), Status::data,
           "{}: found {} alone in {}, expected {}", option,
           prompts ? prompts->filename().string() : video_list, folder.string(), expected);
-  if (prompts) return read_two_lists(*prompts, folder / video_list);
-  if (has("metadata.csv")) return read_csv(folder / "metadata.csv");
-  if (has("metadata.jsonl")) return read_json_lines(folder / "metadata.jsonl");
-  std::vector<DataSample> samples = read_pairs(folder);
+  if (prompts) return read_two_lists(settings, *prompts, folder / video_list);
+  if (has("metadata.csv")) return read_csv(settings, folder / "metadata.csv");
+  if (has("metadata.jsonl")) return read_json_lines(settings, folder / "metadata.jsonl");
+  std::vector<DataSample> samples = read_pairs(settings, folder);
   require(!samples.empty(), Status::data, "{}: found no list of videos in {}, expected {}", option,
           folder.string(), expected);
   return samples;
 }
 
-std::vector<DataSample> read_path(const path& data, const char* option) {
+std::vector<DataSample> read_path(const DataSettings& settings, const path& data,
+                                  const char* option) {
   std::error_code error;
   const auto status = std::filesystem::status(data, error);
   require(std::filesystem::exists(status), Status::no_input, "{}: '{}' not found", option,
           data.string());
   if (std::filesystem::is_directory(status)) {
     try {
-      return read_folder(data, option);
+      return read_folder(settings, data, option);
     } catch (const std::filesystem::filesystem_error& failure) {
       fail(Status::io, "{}: {}: {}", option, data.string(), failure.code().message());
     }
   }
   const std::string extension = lower_case(data.extension().string());
-  if (extension == ".jsonl") return read_json_lines(data);
-  if (extension == ".json") return read_json_list(data);
-  if (extension == ".csv") return read_csv(data);
+  if (extension == ".jsonl") return read_json_lines(settings, data);
+  if (extension == ".json") return read_json_list(settings, data);
+  if (extension == ".csv") return read_csv(settings, data);
   fail(Status::usage, "{}: found '{}', expected a folder or a file .jsonl, .json or .csv", option,
        data.string());
 }
@@ -287,7 +372,7 @@ std::vector<DataSample> read_path(const path& data, const char* option) {
 
 std::vector<DataSample> read_data(const DataSettings& settings, const DataList& list) {
   const path& data = settings.*list.path;
-  std::vector<DataSample> samples = read_path(data, list.option);
+  std::vector<DataSample> samples = read_path(settings, data, list.option);
   const std::int64_t count = std::ssize(samples);
   require(count > 0 && count <= max_samples, Status::data,
           "{}: found {} videos in {}, expected 1 to {}", list.option, count, data.string(),
@@ -297,16 +382,17 @@ std::vector<DataSample> read_data(const DataSettings& settings, const DataList& 
 
 std::vector<DataSample> read_data_together(const comm::Group& world, const DataSettings& settings,
                                            const DataList& list) {
-  std::vector<std::string> texts;  // three of each sample, on the first rank
+  std::vector<std::string> texts;  // four of each sample, on the first rank
   comm::run_on_first_rank(world, [&] {
     for (const DataSample& sample : read_data(settings, list)) {
-      texts.insert(texts.end(), {sample.video.string(), sample.prompt, sample.where});
+      texts.insert(texts.end(),
+                   {sample.video.string(), sample.prompt, sample.where, sample.problem});
     }
   });
   texts = comm::broadcast_texts(world, texts, 0);
   std::vector<DataSample> samples;
-  for (std::size_t i = 0; i + 2 < texts.size(); i += 3) {
-    samples.push_back({texts[i], texts[i + 1], texts[i + 2]});
+  for (std::size_t i = 0; i + 3 < texts.size(); i += 4) {
+    samples.push_back({texts[i], texts[i + 1], texts[i + 2], texts[i + 3]});
   }
   return samples;
 }

@@ -21,23 +21,30 @@ inline constexpr DataList validation_clips{"data.validation", &DataSettings::val
 struct DataSample {
   std::filesystem::path video;
   std::string prompt;
-  std::string where;  ///< for messages: "clips.jsonl:3"
+  std::string where;    ///< for messages: "clips.jsonl:3"
+  std::string problem;  ///< why it cannot be used, without video and prompt; empty: none is known
 };
+
+bool is_image(const std::filesystem::path& file);
 
 /// The samples of a list, by default of data.path, in its order. It is one of:
 ///
 /// - a list: a .jsonl file with a JSON object a line, a .json file with an array of objects, or a
-///   .csv file (RFC 4180) whose first record names the columns. The video is the first of `video`,
-///   `file_name`, `path`, `file_path` that is there, relative to the list's folder; the prompt the
-///   first of `prompt`, `text`, `caption`. Others are ignored.
+///   .csv file (RFC 4180) whose first record names the columns. The video is that of
+///   data.video-field, or the first of `video`, `file_name`, `path`, `file_path`, `video_path`,
+///   `media_path` that is there, relative to the list's folder; the prompt that of
+///   data.caption-field, or the first of `prompt`, `text`, `caption`, `cap`. Others are ignored.
 /// - a folder with one of metadata.csv, metadata.jsonl, or `prompts.txt` (or prompt.txt,
 ///   captions.txt) and videos.txt with a prompt and a video a line.
 /// - a folder without these, in which each a.mp4, or file of another type that lib/media reads, has
-///   its prompt in a.txt. Sorted by name; subfolders and names that begin with '.' are ignored.
+///   its prompt in a.txt. Sorted by name; names that begin with '.' are ignored, subfolders unless
+///   data.subfolders says otherwise.
 ///
-/// Throws Error(no_input) if it is missing, Error(usage) for a file of another type,
-/// Error(data) naming file and line if a video or prompt is missing or is not valid text, or the
-/// folder has none or several of these.
+/// Prompts begin with data.caption-prefix. Where a video or prompt is missing or is not valid text,
+/// the sample has a problem; with data.no-caption = empty a missing prompt is an empty one.
+/// Throws Error(no_input) if the list is missing, Error(usage) for a file of another type,
+/// Error(data) naming file and line if it cannot be divided into samples, or the folder has none or
+/// several of these.
 std::vector<DataSample> read_data(const DataSettings& settings,
                                   const DataList& list = learned_clips);
 

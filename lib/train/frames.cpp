@@ -23,11 +23,6 @@ double frame_at(std::int64_t i, double video_fps, double fps) {
   return std::floor(static_cast<double>(i) * video_fps / fps + 0.5);
 }
 
-bool is_image(const std::filesystem::path& file) {
-  const std::string extension = lower_case(file.extension().string());
-  return std::ranges::find(media::image_extensions, extension) != media::image_extensions.end();
-}
-
 }  // namespace
 
 InputFile input_file(const DataSample& sample) {
@@ -45,6 +40,7 @@ struct Finding {
 };
 
 Finding examine(const DataSample& sample, const FileCache& known) {
+  if (!sample.problem.empty()) return {{}, sample.problem, Status::data};
   try {
     return {.facts = check_input(input_file(sample), known)};
   } catch (const Error& error) {
@@ -67,6 +63,11 @@ struct Videos {
   explicit Videos(const std::vector<DataSample>& samples) {
     std::map<std::filesystem::path, std::size_t> known;
     for (std::size_t i = 0; i < samples.size(); ++i) {
+      if (!samples[i].problem.empty()) {  // without a video
+        of_sample.push_back(first.size());
+        first.push_back(i);
+        continue;
+      }
       const auto [found, is_new] = known.emplace(samples[i].video, first.size());
       if (is_new) first.push_back(i);
       of_sample.push_back(found->second);

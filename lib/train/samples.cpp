@@ -334,8 +334,10 @@ std::vector<UsableSample> in_all_buckets(std::vector<UsableSample> samples,
 std::vector<UsableSample> listed(const DataSettings& data, const DataList& list) {
   std::vector<UsableSample> samples;
   for (DataSample& sample : read_data(data, list)) {
-    samples.push_back({std::ssize(samples), std::move(sample), {}});
+    if (sample.problem.empty()) samples.push_back({std::ssize(samples), std::move(sample), {}});
   }
+  require(!samples.empty(), Status::data, "{}: none of the videos in {} can be used", list.option,
+          (data.*list.path).string());
   return in_all_buckets(std::move(samples), data);
 }
 

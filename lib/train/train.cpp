@@ -116,6 +116,7 @@ class Training final : public pipeline::RunningJob {
   std::int64_t before_ = 0;         // steps that were completed before
   std::int64_t done_ = 0;           // completed steps
   std::string validation_note_;     // of the last validation, on the first rank
+  std::string loss_note_;           // of the last step
   double saved_at_ = now();
   std::int64_t saved_step_ = -1;
   bool has_begun_ = false;    // all samples are encoded, and the model was loaded
@@ -469,7 +470,8 @@ void Training::run() {
     status_.set_state("training");
     const double began = now();
     StepResult result;
-    if (steps_->trains()) result = steps_->step_together(done_);
+    const bool trains = steps_->trains();
+    if (trains) result = steps_->step_together(done_);
     const double seconds = now() - began;
     const std::int64_t step = done_ + 1;
     comm::run_on_first_rank(world_, [&] {
@@ -492,7 +494,10 @@ void Training::run() {
     status_.set_completed(step, world_.max(steps_->trains() ? result.loss : none), seconds);
     validate_if_due(progress);
     sample_if_due(progress);
-    progress.note(fmt::format("step {}: loss {:.4f}{}", step, result.loss, validation_note_));
+    if (trains) {
+      loss_note_ = fmt::format("step {}: loss {:.4f}{}", step, result.loss, validation_note_);
+    }
+    progress.note(loss_note_);
     progress.advance();
     const bool due = job_.restart.is_due(step, now() - saved_at_) ||
                      (settings_.save_every > 0 && step % settings_.save_every == 0);
@@ -516,7 +521,8 @@ Status Training::report() {
   if (status_file_) status_file_->remove();
   const std::string report =
       pipeline::closing_report(world_, trace::recorder(), totals(done_ - before_, "step"));
-  log::info("{}{}", report, has_begun_ ? fmt::format("results: {}", result().string()) : "");
+  log::info("{}{}{}", report, loss_note_.empty() ? "" : loss_note_ + "\n",
+            has_begun_ ? fmt::format("results: {}", result().string()) : "");
   if (complete) return Status::ok;
   return stopped(has_begun_
                      ? fmt::format("{} of {} steps are done and saved", done_, settings_.steps)

@@ -229,6 +229,7 @@ class InterruptionTest(Training):
         output, self.output = self.output, self.folder / "undisturbed"
         outcome = self.check_trained(**options)
         self.assertEqual(len(outcome.lines("validation after ")), 5, outcome)
+        self.assertRegex(outcome.errors, rf"\nstep \d+: loss [\d.]+, validation [\d.]+\nresults: ")
         self.assertIn(f"validation after each 9 steps on 2 clips of {own}", outcome.errors)
         self.check_same(self.output, self.expected)
         validated = values_of(self.output)
