@@ -289,6 +289,15 @@ std::vector<Option> data_options() {
        nullptr, Effect::no_bits, set_path<&DataSettings::cache, PathUse::cache>}};
 }
 
+void set_keep(Draft& draft, Text text, Where option) {
+  using What = KeepRule::What;
+  KeepRule& keep = train_of(draft).keep;
+  keep = {};
+  if (text == "none") return;
+  keep.what = text == "all" ? What::all : text == "best" ? What::best : What::last;
+  if (keep.what == What::last) keep.count = parse_integer(text, option, 1, max_steps);
+}
+
 std::vector<Option> train_options() {
   using T = TrainSettings;
   using O = ops::OptimizerSettings;
@@ -423,6 +432,10 @@ std::vector<Option> train_options() {
        "0: as "
        "restart.every says",
        "0", Effect::no_bits, set_integer<&T::save_every, 0, max_steps>},
+      {"train.keep", "none|all|N|best",
+       "which results are kept in kept/step-NNNNNN in output.path beside the last one: those after "
+       "each train.save-every steps, the last N of them, or the one with the least validation loss",
+       "none", Effect::no_bits, set_keep},
       {"train.validate-every", "N",
        "steps after which, and before the first and after the last, the loss of fixed clips, "
        "timesteps and noise is computed without learning from it, 0 to 100000000; 0: never",

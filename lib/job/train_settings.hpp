@@ -48,6 +48,13 @@ struct LoraSettings {
   std::filesystem::path init;  ///< a LoRA to go on from; empty: A random, B zero
 };
 
+/// Which results of a training are kept beside the last one (OUT/kept).
+struct KeepRule {
+  enum class What { none, all, last, best };
+  What what = What::none;
+  std::int64_t count = 0;  ///< last: so many
+};
+
 inline constexpr double default_image_dropout = 0.05;
 
 /// [train]
@@ -71,8 +78,10 @@ struct TrainSettings {
   double image_dropout = default_image_dropout;  ///< of no image, of models that take one
   /// Of drawn timesteps, of models that have one; unset: the model's.
   std::optional<double> flow_shift;
-  bool samples_posterior = true;         ///< latents are drawn from the posterior, or are its mean
-  std::int64_t save_every = 0;           ///< steps between saved states; 0: as [restart] says
+  bool samples_posterior = true;  ///< latents are drawn from the posterior, or are its mean
+  std::int64_t save_every = 0;    ///< steps between saved states; 0: as [restart] says
+  /// Of the results after each save_every steps, or of the one with the least validation loss.
+  KeepRule keep;
   std::int64_t validate_every = 0;       ///< steps between validations; 0: none
   std::int64_t sample_every = 0;         ///< steps between clips that are made; 0: none
   std::filesystem::path sample_prompts;  ///< of these clips; empty: captions of the data

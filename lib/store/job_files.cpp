@@ -1,5 +1,7 @@
 #include "store/job_files.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <charconv>
 #include <limits>
@@ -180,7 +182,10 @@ std::vector<fs::path> job_files(const fs::path& folder, std::initializer_list<Jo
 void remove_job_files(const fs::path& folder, std::initializer_list<JobFile> kinds) {
   for (const fs::path& file : job_files(folder, kinds)) fs::remove(file);
   for (const std::string& subfolder : subfolders_of(folder)) {
-    if (subfolder == "cache" || subfolder == folder_of_clips || subfolder == "samples") continue;
+    if (subfolder == "cache" || subfolder == folder_of_clips || subfolder == "samples" ||
+        subfolder == "kept") {
+      continue;
+    }
     std::error_code ignored;  // it has other files, or is the root of another file system
     if (is_own_folder(folder / subfolder)) fs::remove(folder / subfolder, ignored);
   }
@@ -198,18 +203,38 @@ std::size_t count_clips(const fs::path& folder) {
   return count;
 }
 
-std::vector<fs::path> sampled_folders(const fs::path& folder) {
-  const fs::path samples = folder / "samples";
+namespace {
+
+constexpr std::string_view step_name = "step-";
+
+std::vector<fs::path> step_folders(const fs::path& folder) {
   std::vector<fs::path> found;
-  if (!is_own_folder(samples)) return found;
-  constexpr std::string_view name = "step-";
-  for (const auto& entry : fs::directory_iterator(samples)) {
+  if (!is_own_folder(folder)) return found;
+  for (const auto& entry : fs::directory_iterator(folder)) {
     const std::string own = entry.path().filename().string();
-    if (own.starts_with(name) && matches(own.substr(name.size()), "#")) {
+    if (own.starts_with(step_name) && matches(own.substr(step_name.size()), "#")) {
       found.push_back(entry.path());
     }
   }
+  std::ranges::sort(found);
   return found;
+}
+
+}  // namespace
+
+std::string step_folder(std::int64_t step) { return fmt::format("{}{:06}", step_name, step); }
+
+std::vector<fs::path> sampled_folders(const fs::path& folder) {
+  return step_folders(folder / "samples");
+}
+
+std::vector<fs::path> kept_folders(const fs::path& folder) { return step_folders(folder / "kept"); }
+
+void remove_kept_result(const fs::path& kept) {
+  if (!is_own_folder(kept)) return;
+  remove_job_files(kept, {JobFile::result, JobFile::temporary});
+  std::error_code ignored;  // it has other files
+  fs::remove(kept, ignored);
 }
 
 void remove_sampled_clips(const fs::path& folder) {

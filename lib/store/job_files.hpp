@@ -25,8 +25,8 @@ enum class JobFile {
 };
 
 /// The folders in an output folder that reelmesh makes.
-inline constexpr std::array<std::string_view, 7> job_subfolders{
-    "cache", "clips", "lora", "restart", "samples", "trace", "transformer"};
+inline constexpr std::array<std::string_view, 8> job_subfolders{
+    "cache", "clips", "kept", "lora", "restart", "samples", "trace", "transformer"};
 
 /// "clips", and the folders of clips in it that are there (clip_path): "clips/012". Also files and
 /// links with these names.
@@ -65,12 +65,22 @@ void remove_job_files(const std::filesystem::path& folder, std::initializer_list
 /// How many clips are complete, as their names say; 0 if that cannot be read.
 std::size_t count_clips(const std::filesystem::path& folder);
 
-/// The entries step-NNNNNN of folder/samples, with links and files.
-/// std::filesystem::filesystem_error.
+// The folders that a training makes for some of its steps, step-NNNNNN, with links and files of
+// these names. std::filesystem::filesystem_error.
+
+/// "step-000100"
+std::string step_folder(std::int64_t step);
+/// Of the clips that it made: in folder/samples.
 std::vector<std::filesystem::path> sampled_folders(const std::filesystem::path& folder);
+/// Of results that are kept: in folder/kept; they have lora/ or transformer/.
+std::vector<std::filesystem::path> kept_folders(const std::filesystem::path& folder);
 
 /// Removes the files of the jobs that have made clips of a training in folder/samples, and then
 /// their folders if these are empty. std::filesystem::filesystem_error.
 void remove_sampled_clips(const std::filesystem::path& folder);
+
+/// Removes the results in one of kept_folders(), and then the folder if it is empty; nothing if it
+/// is a link. std::filesystem::filesystem_error.
+void remove_kept_result(const std::filesystem::path& kept);
 
 }  // namespace reelmesh

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <numeric>
 #include <optional>
 #include <string_view>
 #include <utility>
@@ -228,6 +229,18 @@ void Metrics::add(const StepMetrics& row, std::span<const SampleMetrics> samples
 
 bool Metrics::has_validation(std::int64_t step) const {
   return std::ranges::find(validations_, step, &ValidationMetrics::step) != validations_.end();
+}
+
+std::int64_t Metrics::best_step() const {
+  std::int64_t best = 0;
+  double least = std::numeric_limits<double>::infinity();
+  for (const ValidationMetrics& validation : validations_) {
+    const double sum = std::accumulate(validation.loss.begin(), validation.loss.end(), 0.0);
+    if (validation.step == 0 || !(sum < least)) continue;
+    least = sum;
+    best = validation.step;
+  }
+  return best;
 }
 
 void Metrics::add_validation(std::vector<double> loss) {

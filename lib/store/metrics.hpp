@@ -65,6 +65,8 @@ class Metrics {
   void add(const StepMetrics& row, std::span<const SampleMetrics> samples);
   /// Whether there is a validation after so many steps.
   bool has_validation(std::int64_t step) const;
+  /// After how many steps, but 0, the mean loss of a validation was the least; 0: there is none.
+  std::int64_t best_step() const;
   /// Adds the validation after the steps so far.
   void add_validation(std::vector<double> loss);
   /// Writes the file, unless it has all rows or there is no step. Errors as add().

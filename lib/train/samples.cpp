@@ -207,6 +207,13 @@ std::vector<Bucket> checked_buckets(const Job& job) {
           "parallel.mode: found split, expected auto or phased: a training has one stage");
   require(job.parallel.cfg.value_or(1) == 1, Status::usage,
           "parallel.cfg: found 2, expected 1 or auto: a training has no guidance");
+  using What = KeepRule::What;
+  const What kept = job.train->keep.what;
+  require(kept == What::none || kept == What::best || job.train->save_every > 0, Status::usage,
+          "train.keep: found {}, expected train.save-every with it",
+          kept == What::all ? "all" : fmt::format("{}", job.train->keep.count));
+  require(kept != What::best || job.train->validate_every > 0, Status::usage,
+          "train.keep: found best, expected train.validate-every with it");
   require(data.validation.empty() || job.train->validate_every > 0, Status::usage,
           "data.validation: found '{}', expected train.validate-every with it",
           data.validation.string());

@@ -10,6 +10,7 @@
 #include "job/options.hpp"
 #include "models/checkpoints/parts.hpp"
 #include "pipeline/run.hpp"
+#include "store/job_files.hpp"
 
 namespace reelmesh::train {
 namespace {
@@ -54,7 +55,7 @@ class OtherRecorder {
 }  // namespace
 
 std::filesystem::path sampling_folder(const std::filesystem::path& output, std::int64_t step) {
-  return output / "samples" / fmt::format("step-{:06}", step);
+  return output / "samples" / step_folder(step);
 }
 
 Job sampling_job(const Job& job, const Samples& samples, std::int64_t step,

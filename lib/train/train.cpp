@@ -25,6 +25,7 @@
 #include "store/metrics.hpp"
 #include "store/training_restart.hpp"
 #include "tensor/memory.hpp"
+#include "train/kept.hpp"
 #include "train/sampling.hpp"
 #include "train/status.hpp"
 #include "train/steps.hpp"
@@ -99,6 +100,7 @@ class Training final : public pipeline::RunningJob {
     return every > 0 && (done_ % every == 0 || done_ >= settings_.steps);
   }
   void validate_if_due(Progress& progress);
+  bool is_kept() const;
   void sample_if_due(Progress& progress);
   void check_losses(const std::vector<SampleLoss>& samples, const std::string& where) const;
 
@@ -431,6 +433,23 @@ void Training::validate_if_due(Progress& progress) {
   });
 }
 
+// Whether what is trained now is kept beside the last result. Collective.
+bool Training::is_kept() const {
+  switch (settings_.keep.what) {
+    case KeepRule::What::none:
+      return false;
+    case KeepRule::What::all:
+    case KeepRule::What::last:
+      return is_due(settings_.save_every);
+    case KeepRule::What::best: {
+      if (!is_due(settings_.validate_every)) return false;
+      const bool is_best = world_.rank() == 0 && metrics_->best_step() == done_;
+      return world_.max(std::int64_t{is_best ? 1 : 0}) > 0;
+    }
+  }
+  fail(Status::internal, "another rule of results that are kept");
+}
+
 // As validate_if_due. `run` makes the clips with the file that was saved, in the memory that the
 // model of the training had; then that is loaded again, as by a training that goes on.
 void Training::sample_if_due(Progress& progress) {
@@ -499,13 +518,18 @@ void Training::run() {
     }
     progress.note(loss_note_);
     progress.advance();
-    const bool due = job_.restart.is_due(step, now() - saved_at_) ||
+    const bool kept = !interrupted_ && is_kept();
+    const bool due = kept || job_.restart.is_due(step, now() - saved_at_) ||
                      (settings_.save_every > 0 && step % settings_.save_every == 0);
     new_plans_->watch().look(pipeline::Stage::denoise, samples_.planned.plan, world_.rank());
     std::vector<std::int64_t> votes{stop::cause(), due ? 1 : 0, stop::new_plan_requested() ? 1 : 0};
     world_.max(votes);
     stops = votes[0] != stop::none;
     if ((stops || votes[1] > 0) && saved_step_ != done_) save(done_);
+    if (kept) {
+      comm::run_on_first_rank(
+          world_, [&] { keep_result(job_.output, this->result(), done_, settings_.keep); });
+    }
     if (votes[2] > 0 && done_ < settings_.steps && new_plans_->wanted_together(world_)) {
       load_again();
     }

@@ -172,6 +172,40 @@ class InterruptionTest(Training):
         self.assertEqual(job_status(self.output), "complete")
         self.assertEqual(list(self.output.glob("**/.*")), [])
 
+    def kept(self):
+        """Step → bytes of the LoRA in OUT/kept."""
+        return {int(path.parent.parent.name.removeprefix("step-")): path.read_bytes()
+                for path in self.output.glob("kept/*/lora/pytorch_lora_weights.safetensors")}
+
+    def test_results_that_are_kept(self):
+        options = {"train__steps": 8, "train__save_every": 3}
+        self.check_trained(2, train__keep="all", **options)
+        everything = self.kept()
+        self.assertEqual(sorted(everything), [3, 6, 8])
+        self.assertEqual(len(set(everything.values())), 3)
+        self.assertEqual(everything[8], values_of(self.output)[1])
+        # After a stop the same are kept, and earlier ones removed.
+        replace = {"output__if_exists": "replace"}
+        self.check_trained(train__keep="2", **options | replace | {"train__steps": 3})
+        self.assertEqual(list(self.kept()), [3])
+        self.check_trained(3, train__keep="2", **options, output__if_exists="resume")
+        self.assertEqual(self.kept(), {step: everything[step] for step in (6, 8)})
+        made = execute([PROGRAM, "run", "--model.path", MODEL, "--output.path",
+                        self.folder / "clip", "--prompt.text", "a circle", "--sample.steps", 1,
+                        "--model.lora", self.output / "kept" / "step-000006" / "lora"])
+        self.assertEqual(made.status, 0, made)
+        # The one with the least loss.
+        self.check_trained(train__keep="best", train__validate_every=2, **options | replace)
+        with h5py.File(self.output / "metrics.h5") as file:
+            losses = file["validation_loss"][1:].mean(axis=1)  # but before the first step
+            best = int(file["validation_step"][1:][losses.argmin()])
+        self.assertEqual(list(self.kept()), [best])
+        self.check_trained(**options | replace)
+        self.assertFalse((self.output / "kept").exists())
+        for keep, expected in (("all", "train.save-every"), ("best", "train.validate-every"),
+                               ("some", "expected ")):
+            self.check_refused(64, "train.keep: ", expected, train__keep=keep, **replace)
+
     def test_stops_on_a_signal_and_goes_on_with_other_ranks(self):
         forwarded = lambda job, ranks: job.send_signal(signal.SIGUSR1)  # mpirun passes it on
         to_one_rank = lambda job, ranks: os.kill(ranks[-1], signal.SIGTERM)
