@@ -36,8 +36,11 @@ class Absent(ToolTest):
 
     def test_says_that_the_package_is_missing(self):
         support.write_training(self.folder / "out", 4, trace=False)
-        self.refused(69, "has no tensorboard; in a virtual environment: pip install tensorboard",
-                     self.folder / "out")
+        in_environment = sys.prefix != sys.base_prefix
+        self.refused(69, "has no tensorboard; " + (
+            f"{sys.executable} -m pip install tensorboard" if in_environment else
+            f"{sys.executable} -m venv --system-site-packages ENV && ENV/bin/pip install tensorboard, "
+            "and run it as ENV/bin/python "), self.folder / "out")
         self.assertFalse((self.folder / "out/tensorboard").exists())
 
 

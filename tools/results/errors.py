@@ -10,6 +10,7 @@ import sys
 
 DEBIAN = {"numpy": "python3-numpy", "h5py": "python3-h5py", "PIL": "python3-pil",
           "matplotlib": "python3-matplotlib"}
+PYPI = {"PIL": "pillow"}  # those with another name
 
 
 def tool():
@@ -61,14 +62,26 @@ def whole(least, most=math.inf):
 
 
 def need_packages(*names):
-    """Exits with status 69 if one of these modules is not installed."""
+    """Exits with status 69 if one of these modules is not installed, and says commands that mend
+    it: in a virtual environment for that, elsewhere for Debian and for a new environment, which
+    sees Debian's packages and has to run the tool."""
     missing = [name for name in names if importlib.util.find_spec(name) is None]
-    if missing:
-        ways = [f"{way} {' '.join(names)}" for way, names in (
-            ("on Debian: apt install", [DEBIAN[name] for name in missing if name in DEBIAN]),
-            ("in a virtual environment: pip install",
-             [name for name in missing if name not in DEBIAN])) if names]
-        fail(69, f"{sys.executable} has no {', '.join(missing)}; {'; '.join(ways)}")
+    if not missing:
+        return
+    ways = []
+    if sys.prefix != sys.base_prefix:
+        pypi = " ".join(PYPI.get(name, name) for name in missing)
+        ways.append(f"{sys.executable} -m pip install {pypi}")
+    else:
+        debian = [DEBIAN[name] for name in missing if name in DEBIAN]
+        others = [name for name in missing if name not in DEBIAN]
+        if debian:
+            ways.append(f"on Debian: apt install {' '.join(debian)}")
+        if others:
+            ways.append(f"{sys.executable} -m venv --system-site-packages ENV && "
+                        f"ENV/bin/pip install {' '.join(others)}, and run it as "
+                        f"ENV/bin/python {sys.argv[0]}")
+    fail(69, f"{sys.executable} has no {', '.join(missing)}; {'; '.join(ways)}")
 
 
 def folder(path):
