@@ -493,6 +493,12 @@ std::vector<Option> lora_options() {
             const std::optional<LoraShape> lora = lora_shape(*job.train);
             return lora ? text_of(lora->alpha) : std::string();
           }),
+      changes_bits<&L::folds_alpha>("lora.fold-alpha", "YES|NO",
+                                    "what is written has B times alpha / rank, and alpha = rank, "
+                                    "for programs that do not read "
+                                    "alpha from a file's metadata, such as diffusers before 0.35",
+                                    "no", set_switch<&L::folds_alpha>,
+                                    value_for_lora<&L::folds_alpha>),
       changes_bits<&L::rank_pattern>(
           "lora.rank-pattern", "LIST", rank_pattern_help.c_str(), nullptr,
           [](Draft& d, Text text, Where option) {

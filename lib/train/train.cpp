@@ -20,6 +20,7 @@
 #include "forecast/describe.hpp"
 #include "job/options.hpp"
 #include "job/weight_copies.hpp"
+#include "ops/pointwise.hpp"
 #include "pipeline/new_plan.hpp"
 #include "pipeline/running_job.hpp"
 #include "store/metrics.hpp"
@@ -55,6 +56,16 @@ std::string hash_of_samples(const Samples& samples, const std::vector<std::size_
     list += fmt::format("{} {}\n", sample.facts.hash, sample.data.prompt);
   }
   return fmt::format("{:016x}", hash_of(list));
+}
+
+// That other programs may not see alpha; empty if it makes no difference.
+std::string alpha_note(const TrainSettings& settings) {
+  const std::optional<LoraShape> shape = lora_shape(settings);
+  const bool is_rank = !shape || (shape->alpha == static_cast<double>(shape->rank) &&
+                                  shape->ranks.empty() && shape->alphas.empty());
+  if (is_rank || settings.lora.folds_alpha) return {};
+  return "lora.alpha is in the file's metadata, which diffusers before 0.35 does not read; with "
+         "lora.fold-alpha = yes matrices are written for alpha = rank";
 }
 
 const char* const saved_is_kept = "; what was saved before is kept";
@@ -210,6 +221,7 @@ void Training::open_output() {
   record_samples();
   announce(training_text(samples_.planned, samples_.learned), record_plan());
   if (!clips_text_.empty()) log::info("{}", clips_text_);
+  if (const std::string note = alpha_note(settings_); !note.empty()) log::info("{}", note);
   write_index("unfinished");
   begin_status(status_file_, status_.content());
   begin_trace(traces_, samples_.planned.plan, {});
@@ -373,10 +385,14 @@ void Training::write_lora() {
   if (world_.rank() != 0) return;
   const LoraShape shape = lora_shape(settings_).value();
   LoraToWrite lora{.rank = shape.rank, .alpha = shape.alpha, .targets = shape.targets};
+  const bool folds = settings_.lora.folds_alpha;
+  if (folds) lora.alpha = static_cast<double>(lora.rank);
   for (std::size_t i = 0; i < model.targets().size(); ++i) {
     const LoraTarget& target = model.targets()[i];
-    lora.modules.push_back(
-        {target.module, target.alpha, values[2 * i], transposed(values[2 * i + 1])});
+    const Tensor up = transposed(values[2 * i + 1]);
+    lora.modules.push_back({target.module, folds ? static_cast<double>(target.rank) : target.alpha,
+                            values[2 * i],
+                            folds ? ops::scaled(up, static_cast<float>(target.factor())) : up});
   }
   reelmesh::write_lora(job_.output / "lora", lora);
 }

@@ -970,6 +970,24 @@ class SamplesTest(Training):
 
 
 class UseTest(Training):
+    def test_alpha_folded_into_the_matrices(self):
+        options = {"train__steps": 3, "lora__alpha": 6, "lora__rank_pattern": "to_k=2"}
+        outcome = self.check_trained(**options)
+        self.assertIn("lora.fold-alpha = yes", outcome.errors)
+        stored = read_safetensors(lora_file(self.output))
+        latents = self.clip(self.output / "lora")
+        self.output = self.folder / "folded"
+        outcome = self.check_trained(**options, lora__fold_alpha="yes")
+        self.assertNotIn("lora.fold-alpha", outcome.errors)
+        folded = read_safetensors(lora_file(self.output))
+        for name, values in stored.items():
+            # As with PEFT, a layer with a rank of its own keeps lora.alpha.
+            factor = 6 / (2 if ".to_k." in name else 4) if ".lora_B." in name else 1
+            numpy.testing.assert_array_equal(folded[name], values * numpy.float32(factor))
+        inspected = execute([PROGRAM, "inspect", self.output / "lora"])
+        self.assertIn("factor, alpha / rank: 1 (24)", inspected.output)
+        self.assertLess(relative(self.clip(self.output / "lora"), latents), 1e-5)
+
     def clip(self, *loras, ranks=1, **more):
         output = self.folder / f"of {len(list(self.folder.iterdir()))}"
         self.make({"model.path": MODEL, "output.path": output, "prompt.text": self.captions[0],
