@@ -226,7 +226,6 @@ LoraPatterns<T> parse_patterns(Text text, Where option, const std::function<T(Te
   return found;
 }
 
-// The captions that follow from it are in the fingerprint.
 void set_no_caption(Draft& draft, Text text, Where option) {
   const std::array<Text, 2> names{"skip", "empty"};
   train_of(draft).data.no_caption =
@@ -267,20 +266,20 @@ std::vector<Option> data_options() {
       {"data.video-field", "NAME",
        "field or column of a list with the video [default: the first of video, file_name, path, "
        "file_path, video_path, media_path that is there]",
-       nullptr, Effect::no_bits, set_name<&DataSettings::video_field>},
+       nullptr, Effect::clips, set_name<&DataSettings::video_field>},
       {"data.caption-field", "NAME",
        "field or column of a list with the caption [default: the first of prompt, text, caption, "
        "cap that is there]",
-       nullptr, Effect::no_bits, set_name<&DataSettings::caption_field>},
+       nullptr, Effect::clips, set_name<&DataSettings::caption_field>},
       {"data.caption-prefix", "TEXT",
        "words that all captions begin with, such as a trigger word, before a space", nullptr,
-       Effect::no_bits, set_name<&DataSettings::caption_prefix>},
+       Effect::clips, set_name<&DataSettings::caption_prefix>},
       {"data.no-caption", "skip|empty",
-       "clips without a caption are left out, or have an empty one", "skip", Effect::no_bits,
+       "clips without a caption are left out, or have an empty one", "skip", Effect::clips,
        set_no_caption},
       {"data.subfolders", "YES|NO",
        "a folder with a .txt file beside each video includes the folders below it", "no",
-       Effect::no_bits, set_switch<&DataSettings::subfolders>},
+       Effect::clips, set_switch<&DataSettings::subfolders>},
       {"data.strict", "YES|NO",
        "end at the first clip that cannot be used; otherwise such clips are left out", "no",
        Effect::no_bits, set_switch<&DataSettings::strict>},
@@ -493,12 +492,15 @@ std::vector<Option> lora_options() {
             const std::optional<LoraShape> lora = lora_shape(*job.train);
             return lora ? text_of(lora->alpha) : std::string();
           }),
-      changes_bits<&L::folds_alpha>("lora.fold-alpha", "YES|NO",
-                                    "what is written has B times alpha / rank, and alpha = rank, "
-                                    "for programs that do not read "
-                                    "alpha from a file's metadata, such as diffusers before 0.35",
-                                    "no", set_switch<&L::folds_alpha>,
-                                    value_for_lora<&L::folds_alpha>),
+      changes_bits<&L::folds_alpha>(
+          "lora.fold-alpha", "YES|NO",
+          "what is written has B times alpha / rank, and alpha = rank, "
+          "for programs that do not read "
+          "alpha from a file's metadata, such as diffusers before 0.35",
+          "no", set_switch<&L::folds_alpha>,
+          [](const Job& job, const Computation&) {
+            return std::string(trains_lora(job) && job.train->lora.folds_alpha ? "yes" : "");
+          }),
       changes_bits<&L::rank_pattern>(
           "lora.rank-pattern", "LIST", rank_pattern_help.c_str(), nullptr,
           [](Draft& d, Text text, Where option) {

@@ -145,27 +145,19 @@ TEST(Options, AreClassified) {
       (Names{"model.path", "model.transformer", "model.transformer-2", "model.vae",
              "model.text-encoder", "model.tokenizer", "model.scheduler", "model.image-encoder",
              "model.image-processor", "model.lora", "model.lora-2", "model.variant"}));
-  EXPECT_EQ(found[Effect::clips], (Names{"prompt.text",
-                                         "prompt.file",
-                                         "prompt.image",
-                                         "prompt.last-image",
-                                         "prompt.video",
-                                         "prompt.negative",
-                                         "prompt.clean",
-                                         "sample.height",
-                                         "sample.width",
-                                         "sample.frames",
-                                         "sample.fps",
-                                         "sample.steps",
-                                         "sample.guidance",
-                                         "sample.guidance-2",
-                                         "sample.cache",
-                                         "sample.cache-coefficients",
-                                         "sample.strength",
-                                         "sample.flow-shift",
-                                         "sample.noise-levels",
-                                         "sample.seed",
-                                         "data.path"}));
+  EXPECT_EQ(found[Effect::clips], (Names{"prompt.text",         "prompt.file",
+                                         "prompt.image",        "prompt.last-image",
+                                         "prompt.video",        "prompt.negative",
+                                         "prompt.clean",        "sample.height",
+                                         "sample.width",        "sample.frames",
+                                         "sample.fps",          "sample.steps",
+                                         "sample.guidance",     "sample.guidance-2",
+                                         "sample.cache",        "sample.cache-coefficients",
+                                         "sample.strength",     "sample.flow-shift",
+                                         "sample.noise-levels", "sample.seed",
+                                         "data.path",           "data.video-field",
+                                         "data.caption-field",  "data.caption-prefix",
+                                         "data.no-caption",     "data.subfolders"}));
   EXPECT_EQ(found[Effect::device], (Names{"device.backend"}));
   EXPECT_EQ(found[Effect::attribute], (Names{"sample.scheduler", "numerics.dtype"}));
   EXPECT_EQ(found[Effect::fingerprint], (Names{"sample.dynamic-guidance",
@@ -200,6 +192,7 @@ TEST(Options, AreClassified) {
                                                "train.posterior",
                                                "train.reproducible",
                                                "lora.init",
+                                               "lora.fold-alpha",
                                                "lora.rank",
                                                "lora.alpha",
                                                "lora.rank-pattern",
@@ -210,8 +203,8 @@ TEST(Options, AreClassified) {
     EXPECT_TRUE((Names{"output", "restart", "parallel", "device", "trace"}).contains(section) ||
                 (Names{"model.lora-strict", "model.unread", "model.copy-to", "sample.batch",
                        "data.strict", "data.cache", "data.validation", "train.save-every",
-                       "train.validate-every", "train.sample-every", "train.sample-prompts",
-                       "train.sample-steps", "train.sample-guidance"})
+                       "train.keep", "train.validate-every", "train.sample-every",
+                       "train.sample-prompts", "train.sample-steps", "train.sample-guidance"})
                     .contains(name))
         << name;
   }
