@@ -15,6 +15,9 @@ extern "C" {
 
 #include "base/shared_library.hpp"
 
+// Since FFmpeg 6.1 the side data of a stream are in its AVCodecParameters.
+#define REELMESH_LIBAV_CODED_SIDE_DATA (LIBAVCODEC_VERSION_INT >= AV_VERSION_INT(60, 31, 100))
+
 namespace reelmesh::media {
 
 /// The functions in use, by their names. Nothing is logged to standard error.
@@ -52,7 +55,9 @@ struct Libav {
   REELMESH_LIBAV_FUNCTION(codec, avcodec_send_packet);
   REELMESH_LIBAV_FUNCTION(format, av_probe_input_buffer2);
   REELMESH_LIBAV_FUNCTION(format, av_read_frame);
+#if !REELMESH_LIBAV_CODED_SIDE_DATA
   REELMESH_LIBAV_FUNCTION(format, av_stream_get_side_data);
+#endif
   REELMESH_LIBAV_FUNCTION(format, avformat_alloc_context);
   REELMESH_LIBAV_FUNCTION(format, avformat_close_input);
   REELMESH_LIBAV_FUNCTION(format, avformat_find_stream_info);

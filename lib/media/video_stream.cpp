@@ -219,8 +219,19 @@ void VideoStream::open_decoder() {
 // As the command ffmpeg turns frames. Other angles than multiples of 90° are not supported.
 int VideoStream::find_orientation() const {
   std::size_t bytes = 0;
-  const std::uint8_t* data =
-      av_.av_stream_get_side_data(stream_, AV_PKT_DATA_DISPLAYMATRIX, &bytes);
+  const std::uint8_t* data = nullptr;
+#if REELMESH_LIBAV_CODED_SIDE_DATA
+  const AVCodecParameters& parameters = *stream_->codecpar;
+  for (int i = 0; i < parameters.nb_coded_side_data; ++i) {
+    const AVPacketSideData& side = parameters.coded_side_data[i];
+    if (side.type != AV_PKT_DATA_DISPLAYMATRIX) continue;
+    data = side.data;
+    bytes = side.size;
+    break;
+  }
+#else
+  data = av_.av_stream_get_side_data(stream_, AV_PKT_DATA_DISPLAYMATRIX, &bytes);
+#endif
   std::array<std::int32_t, 9> matrix{};
   if (data == nullptr || bytes < sizeof matrix) return 1;
   std::memcpy(matrix.data(), data, sizeof matrix);
