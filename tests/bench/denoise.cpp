@@ -47,7 +47,7 @@ void bench(const std::vector<std::string>& words) {
   if (words.size() > 4) {
     request = {std::stoi(words.at(4)), std::stoi(words.at(6)), std::stoi(words.at(5))};
   }
-  const Family& family = test::family_of<CogVideoX>(model);
+  const Family& family = *test::family_of<CogVideoX>(model);
   const DenoiseWorkload workload =
       test::dry_workload(family,
                          test::cogvideox_clip(config, clip.latents, 2, config.max_text_tokens), 1,

@@ -38,7 +38,7 @@ Plan open_sora(int ranks, std::vector<std::int64_t> limits, const Precision& pre
   if (limits.size() == 1) limits.assign(std::size_t(ranks), limits.front());
   machine.memory_limits.values = std::move(limits);
   static const Family& family =
-      test::family_of<OpenSora>(test::opensora_folder({}, test::released_vae(), t5_xxl()));
+      *test::family_of<OpenSora>(test::opensora_folder({}, test::released_vae(), t5_xxl()));
   const Clip clip = test::dry_clip({16, 32, 32}, 4, 16, 2, 1, tokens);
   return make_plan(test::dry_workload(family, clip, 1, precision), machine, request);
 }
@@ -96,7 +96,7 @@ TEST(Memory, LayersOfTheTextEncoderGoToTheHostWhereRanksHaveNoRoom) {
 
 // 49 frames of 480 x 720, guidance, T5-XXL.
 Workload cogvideox(const CogVideoXConfig& config, const Precision& precision) {
-  const Family& family = test::family_of<CogVideoX>(test::cogvideox_folder(config, {}, t5_xxl()));
+  const Family& family = *test::family_of<CogVideoX>(test::cogvideox_folder(config, {}, t5_xxl()));
   return test::dry_workload(family, test::cogvideox_clip(config, {13, 60, 90}, 2, 226), 1,
                             precision);
 }
@@ -306,7 +306,7 @@ TEST(Cost, WanByRanksAndBranches) {
     config.heads = large ? 40 : 12;
     config.layers = large ? 40 : 30;
     config.hidden_channels = large ? 13824 : 8960;
-    const Family& family = test::family_of<Wan>(test::wan_folder(config, {}, t5_xxl()));
+    const Family& family = *test::family_of<Wan>(test::wan_folder(config, {}, t5_xxl()));
     const Clip clip = test::dry_clip({21, 60, 104}, 16, 81, 2, 2, WanConfig::text_tokens);
     const double d = double(config.channels()), n = 21 * 30 * 52,
                  hidden = double(config.hidden_channels);
@@ -353,7 +353,7 @@ TEST(Memory, WanDecodesLongClipsFrameByFrame) {
   for (const WanVaeConfig& vae : {WanVaeConfig{}, ti2v}) {
     WanConfig config;
     config.in_channels = config.out_channels = vae.latent_channels;
-    const Family& family = test::family_of<Wan>(test::wan_folder(config, vae, t5_xxl()));
+    const Family& family = *test::family_of<Wan>(test::wan_folder(config, vae, t5_xxl()));
     const auto working = [&](std::int64_t latents) {
       const std::int64_t frames = WanVaeConfig::decoded_frames(latents),
                          side = vae.pixels_per_latent();

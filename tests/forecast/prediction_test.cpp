@@ -37,7 +37,7 @@ std::vector<double> stage_seconds(const std::shared_ptr<const TimeModel>& times,
   const test::Reference reference("rotary");
   const CogVideoXConfig& config = reference.transformer;
   static const Family& family =
-      test::family_of<CogVideoX>(test::cogvideox_folder(config, reference.vae, reference.t5));
+      *test::family_of<CogVideoX>(test::cogvideox_folder(config, reference.vae, reference.t5));
   const Shape tokens = config.sample_tokens();
   const Clip clip = test::cogvideox_clip(
       config, {3, config.patch.rows * tokens[1], config.patch.columns * tokens[2]}, 2,

@@ -83,11 +83,12 @@ inline Clip cogvideox_clip(const CogVideoXConfig& config, const Shape& latents,
                   branches, tokens);
 }
 
-/// Families live as long as the process, since workloads refer to them.
+/// Families live as long as the process, since workloads refer to them. (Of a reference, GCC 14
+/// would warn that it may be one to the folder.)
 template <class F, class Folder>
-const Family& family_of(Folder folder) {
+const Family* family_of(Folder folder) {
   static std::vector<std::unique_ptr<const Family>> families;
-  return *families.emplace_back(std::make_unique<F>(std::move(folder)));
+  return families.emplace_back(std::make_unique<F>(std::move(folder))).get();
 }
 
 /// The workload of `together` such clips.

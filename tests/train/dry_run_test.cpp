@@ -53,7 +53,7 @@ CountedCase counted_case_of(const std::string& name) {
     const Shape latents{5, 6, 10};
     T5Config text;
     text.d_model = config.text_channels;
-    return {&test::family_of<Wan>(test::wan_folder(config, reference.vae, text)), reference.folder,
+    return {test::family_of<Wan>(test::wan_folder(config, reference.vae, text)), reference.folder,
             test::dry_clip(latents, config.in_channels, WanVaeConfig::decoded_frames(latents[0]), 1,
                            1, WanConfig::text_tokens)};
   }
@@ -62,14 +62,14 @@ CountedCase counted_case_of(const std::string& name) {
     const test::OpenSoraReference reference(name.substr(open_sora.size()));
     const STDiTConfig& config = reference.transformer;
     const Shape latents{16, 6, 10};
-    return {&test::family_of<OpenSora>(test::opensora_folder(config, {}, reference.t5)),
+    return {test::family_of<OpenSora>(test::opensora_folder(config, {}, reference.t5)),
             reference.folder,
             test::dry_clip(latents, config.in_channels, latents[0], STDiT::branches, 1, 20)};
   }
   const test::Reference reference(name.starts_with("all.") ? name.substr(4) : name);
   const CogVideoXConfig& config = reference.transformer;
   const Shape tokens = config.sample_tokens();
-  return {&test::family_of<CogVideoX>(test::cogvideox_folder(config, reference.vae, reference.t5)),
+  return {test::family_of<CogVideoX>(test::cogvideox_folder(config, reference.vae, reference.t5)),
           reference.folder,
           test::cogvideox_clip(config,
                                {config.patch.frames * tokens[0], config.patch.rows * tokens[1],
@@ -235,7 +235,7 @@ TEST(TrainingDryRun, CountsTheHostOfAGpu) {
   config.rotary = true;
   T5Config text;
   text.d_model = config.text_channels;
-  const Family& family = test::family_of<CogVideoX>(test::cogvideox_folder(config, {}, text));
+  const Family& family = *test::family_of<CogVideoX>(test::cogvideox_folder(config, {}, text));
   const Clip clip = test::cogvideox_clip(config, {13, 60, 90}, 1, 226);
   const auto memory = [&](const char* optimizer, std::optional<double> ema) {
     TrainSettings settings;

@@ -56,7 +56,7 @@ Clip random_clip(Dice& dice, const CogVideoXConfig& config, std::uint64_t seed, 
 // Of a batch of such clips.
 DenoiseWorkload denoise_workload(const Clip& clip, const Reference& reference, DType dtype,
                                  std::int64_t clips = 1) {
-  const Family& family = test::family_of<CogVideoX>(
+  const Family& family = *test::family_of<CogVideoX>(
       test::cogvideox_folder(reference.transformer, reference.vae, reference.t5));
   Clip dry = clip;
   dry.video = {decoded_frames(clip.latents[0]), 8, 8};

@@ -278,10 +278,8 @@ TEST(MaskedT5, IsT5WithoutPadding) {
     for (std::int64_t i = 0; i < reference.get("text.tokens").shape(0); ++i) {
       const Tensor expected = reference.text(i);
       std::vector<std::int32_t> ids;
-      const Tensor tokens = reference.get("text.tokens", i);
-      for (const float id : tokens.rows(0, expected.shape(0)).span<float>()) {
-        ids.push_back(std::int32_t(id));
-      }
+      const Tensor tokens = reference.get("text.tokens", i).rows(0, expected.shape(0));
+      for (const float id : tokens.span<float>()) ids.push_back(std::int32_t(id));
       const Tensor mine = t5(t5.embed(ids)).reshape(expected.shape());
       EXPECT_LT(relative_error(mine, expected), 1e-5) << kind << ", text " << i;
     }
