@@ -18,9 +18,15 @@ constexpr std::array<std::string_view, 14> read_variables{
     "OMP_",  "GOMP_",  "KMP_",      "OMPI_MCA_", "UCX_",  "CUDA_", "NVIDIA_",
     "NCCL_", "CUDNN_", "REELMESH_", "ONEDNN_",   "DNNL_", "HDF5_", "XDG_CACHE_HOME="};
 // What mpirun itself tells its ranks, with addresses and a key of the job.
-constexpr std::array<std::string_view, 5> set_by_mpirun{"OMPI_MCA_orte_", "OMPI_MCA_ess",
-                                                        "OMPI_MCA_pmix", "OMPI_MCA_initial_wdir",
-                                                        "OMPI_MCA_shmem_RUNTIME"};
+constexpr std::array<std::string_view, 9> set_by_mpirun{"OMPI_MCA_orte_",
+                                                        "OMPI_MCA_ess",
+                                                        "OMPI_MCA_pmix",
+                                                        "OMPI_MCA_initial_wdir",
+                                                        "OMPI_MCA_shmem_RUNTIME",
+                                                        "OMPI_MCA_PREFIXES",
+                                                        "OMPI_MCA_mca_base_component_path",
+                                                        "OMPI_MCA_num_procs",
+                                                        "OMPI_MCA_cpu_type"};
 constexpr std::array<std::string_view, 20> slurm_variables{"SLURM_JOB_ID=",
                                                            "SLURM_JOB_NAME=",
                                                            "SLURM_JOB_PARTITION=",

@@ -1,6 +1,7 @@
 """Shared by the scripts that run whole jobs: more ranks than cores, one thread each, as any user."""
 
+import pathlib
+
+MPI = (pathlib.Path(__file__).resolve().parents[1] / "mpi_environment").read_text().splitlines()
 ENVIRONMENT = {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "passive",
-               "OMPI_MCA_rmaps_base_oversubscribe": "1", "OMPI_MCA_mpi_yield_when_idle": "1",
-               "OMPI_MCA_hwloc_base_binding_policy": "none", "OMPI_ALLOW_RUN_AS_ROOT": "1",
-               "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+               **dict(line.split("=", 1) for line in MPI if not line.startswith("#"))}
