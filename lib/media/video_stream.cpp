@@ -276,12 +276,14 @@ bool VideoStream::send_packet() {
 }
 
 void VideoStream::check_frame() {
-  // FFV1's decoder conceals slices with a wrong checksum, and TIFF's fills in rows that are missing
-  // at the end: both only log it. TIFF's also logs tags that it does not know, which is no damage.
+  // FFV1's decoder conceals slices with a wrong checksum, those of TIFF and GIF fill in rows that
+  // are missing at the end: they only log it. TIFF's also logs tags that it does not know, which is
+  // no damage.
   const bool is_tiff = decoder_->codec_id == AV_CODEC_ID_TIFF;
+  const bool logs =
+      is_tiff || decoder_->codec_id == AV_CODEC_ID_FFV1 || decoder_->codec_id == AV_CODEC_ID_GIF;
   const bool unknown_tag = is_tiff && libav_reason(0).starts_with("Unknown or unsupported tag");
-  const bool concealed =
-      (decoder_->codec_id == AV_CODEC_ID_FFV1 || is_tiff) && has_libav_error() && !unknown_tag;
+  const bool concealed = logs && has_libav_error() && !unknown_tag;
   if (concealed || frame_->decode_error_flags != 0 ||
       (frame_->flags & AV_FRAME_FLAG_CORRUPT) != 0) {
     damaged(AVERROR_INVALIDDATA);

@@ -104,6 +104,9 @@ def png_cases():
 def turned_cases():
     pixels = samples(7, 4, 8, RGB)
     base = jpeg(picture(37, 22))
+    # Pillow 9.4 and 11.1 do not turn JPEG files as XMP says.
+    turns = with_segment(base, b"http://ns.adobe.com/xap/1.0/\0" + xmp(6))
+    turns = reference(io.BytesIO(turns)).size == (22, 37)
     for orientation in range(10):
         for order, kind in (("<", 3), (">", 3), (">", 4), ("<", 9)):
             data = exif(orientation, order, kind)
@@ -114,7 +117,7 @@ def turned_cases():
         for attribute in (True, False):
             text = xmp(orientation, attribute)
             name = f"xmp {orientation} {attribute}"
-            if PILLOW >= 11:  # earlier versions do not read it in JPEG files
+            if turns:
                 yield f"jpeg {name}", with_segment(base, b"http://ns.adobe.com/xap/1.0/\0" + text)
             yield f"png {name}", png(pixels, before=chunk(
                 b"iTXt", b"XML:com.adobe.xmp\0\0\0\0\0" + text))
