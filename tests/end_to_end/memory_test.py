@@ -22,8 +22,8 @@ RANKS, CLIPS, STEPS = 2, 1 if BACKEND else 3, 4
 LACKING, STOPPED = 69, 75
 ALL = 16 << 30  # bytes of an emulated GPU
 # Bytes of a rank on CPUs with which weights do not fit beside each other, but do if they stay in
-# their files; 48 MiB are for the program.
-ENOUGH_FOR_CLIPS = 54 * MIB
+# their files; 56 MiB are for the program.
+ENOUGH_FOR_CLIPS = 62 * MIB
 
 
 class Short(Scratch):

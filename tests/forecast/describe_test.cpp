@@ -76,9 +76,9 @@ TEST(Describe, HasARowForEachStage) {
   EXPECT_EQ(stages(planned_job({3}, 4, {})),
             "stage    ranks  divided by              largest share  largest memory\n"
             "---------------------------------------------------------------------\n"
-            "text     0-3    layers on 4 ranks       1 of 4 layers       56.00 MiB\n"
-            "denoise  0-3    cfg 2 x ulysses 2    96 of 192 tokens      161.00 MiB\n"
-            "decode   0-3    rows 4             25 % of the pixels      161.00 MiB\n");
+            "text     0-3    layers on 4 ranks       1 of 4 layers       64.00 MiB\n"
+            "denoise  0-3    cfg 2 x ulysses 2    96 of 192 tokens      169.00 MiB\n"
+            "decode   0-3    rows 4             25 % of the pixels      169.00 MiB\n");
 }
 
 TEST(Describe, NamesGroupsFormatsAndLimits) {
@@ -90,15 +90,15 @@ TEST(Describe, NamesGroupsFormatsAndLimits) {
             "  limit\n"
             "--------------------------------------------------------------------------------------"
             "-------\n"
-            "text              0               whole             4 of 4 layers       80.00 MiB  "
+            "text              0               whole             4 of 4 layers       88.00 MiB  "
             "512.00 MiB\n"
-            "denoise  3x64x64  1-4 (2 groups)  cfg 2         192 of 192 tokens      149.00 MiB  "
+            "denoise  3x64x64  1-4 (2 groups)  cfg 2         192 of 192 tokens      157.00 MiB  "
             "512.00 MiB\n"
-            "denoise  5x64x64  1-4 (2 groups)  cfg 2         320 of 320 tokens      149.00 MiB  "
+            "denoise  5x64x64  1-4 (2 groups)  cfg 2         320 of 320 tokens      157.00 MiB  "
             "512.00 MiB\n"
-            "decode   3x64x64  5               whole       100 % of the pixels       58.00 MiB  "
+            "decode   3x64x64  5               whole       100 % of the pixels       66.00 MiB  "
             "512.00 MiB\n"
-            "decode   5x64x64  5               whole       100 % of the pixels       58.00 MiB  "
+            "decode   5x64x64  5               whole       100 % of the pixels       66.00 MiB  "
             "512.00 MiB\n");
 }
 

@@ -72,7 +72,7 @@ TEST(Memory, OneRankOf8GiBIsTooSmallIfWeightsAreReplicated) {
   const MemoryPlan memory = open_sora(1, {8 * gib}, bf16, replicated).memory;
   EXPECT_FALSE(memory.fits());
   const std::string over = excess_text(memory);
-  EXPECT_THAT(over, HasSubstr("rank 0 needs 8.72 GiB"));
+  EXPECT_THAT(over, HasSubstr("rank 0 needs 8.73 GiB"));
   EXPECT_THAT(over, HasSubstr("while it encodes prompts"));
   EXPECT_THAT(over, HasSubstr("its limit is 8.00 GiB"));
   EXPECT_TRUE(open_sora(2, {8 * gib}, bf16, replicated).memory.fits());
