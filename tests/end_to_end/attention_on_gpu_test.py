@@ -4,7 +4,7 @@
 import h5py
 import numpy
 
-from support import (ERROR, LONG, MPIRUN, Reference, Scratch, command_of, execute, main,
+from support import (ERROR, LONG, Reference, Scratch, command_of, execute, launch, main,
                      only_long, read_clip, run, run_unlike)
 
 GPUS = {"REELMESH_EMULATED_GPUS": "8", "REELMESH_EMULATED_GPU_DELAY": "100"}
@@ -59,7 +59,7 @@ class AttentionOnGpu(Scratch):
         words = command_of(Reference("rotary").options(output, numerics__dtype="bfloat16",
                                                        parallel__cfg=1, **SIZE))
         without = ["env", "REELMESH_EMULATED_CUDNN_ATTENTION=0", *words]
-        outcome = execute([MPIRUN, "-n", 1, *words, ":", "-n", 1, *without], GPUS, timeout=120)
+        outcome = execute(launch(words, without), GPUS, timeout=120)
         self.assertEqual(outcome.status, 0, outcome)
         self.assertEqual(read_clip(output)["latents"].tobytes(), own.tobytes())
 

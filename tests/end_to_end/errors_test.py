@@ -10,7 +10,7 @@ import time
 import unittest.mock
 
 from support import (ERROR, LONG, MPIRUN, PROGRAM, Reference, Scratch, arguments, clip_file,
-                     command_of, execute, finish, main, only_long, programs_of, result_files, run,
+                     command_of, execute, finish, launch, main, only_long, programs_of, result_files, run,
                      start)
 
 DATA_ERROR, NO_INPUT, UNAVAILABLE, CANNOT_CREATE, IO_ERROR = 65, 66, 69, 73, 74
@@ -65,15 +65,13 @@ class LaunchTest(Refusal):
         for name, (status, words) in calls.items():
             for _ in range(20 if LONG else 1):
                 with self.subTest(call=name):
-                    outcome = execute([MPIRUN, "--oversubscribe", "-n", "32", PROGRAM, *words],
-                                      timeout=120)
+                    outcome = execute([MPIRUN, "-n", "32", PROGRAM, *words], timeout=120)
                     self.assertEqual(outcome.status, status, outcome)
                     self.assertEqual(len(outcome.lines(ERROR)), 0 if status == 0 else 1, outcome)
                     self.assertLess(outcome.seconds, 60, outcome)
 
     def test_ranks_with_unlike_jobs(self):
-        """As of a job file that differs between hosts: here mpirun gives the ranks other options."""
-        launch = [MPIRUN, "--oversubscribe", "-n", "1"]
+        """As of a job file that differs between hosts: here ranks have other options."""
         others = {"--prompt.text": dict(prompt__text=["one", "three"]),
                   "--output.path": dict(output__path=self.folder / "elsewhere"),
                   "--sample.steps": dict(sample__steps=3)}
@@ -81,7 +79,7 @@ class LaunchTest(Refusal):
             with self.subTest(difference=name):
                 words = [PROGRAM, "run", *arguments(self.options())]
                 unlike = [PROGRAM, "run", *arguments(self.options(**other))]
-                outcome = execute([*launch, *words, ":", "-n", "2", *unlike])
+                outcome = execute(launch(words, unlike, unlike))
                 self.check_outcome(outcome, 64, "unlike jobs", name, "on ranks 1, 2")
                 self.assertFalse(self.output.exists())
         # The same file of prompts with other contents, as on hosts that do not share it.
@@ -93,8 +91,7 @@ class LaunchTest(Refusal):
             command = [PROGRAM, "run", *arguments(self.options(prompt__text=[],
                                                                prompt__file=link))]
             return ["sh", "-c", 'exec 9<"$0"; exec "$@"', self.folder / name, *command]
-        outcome = execute([*launch, *reading("a", "one\ntwo\n"), ":", "-n", "1",
-                           *reading("b", "one\nthree\n")])
+        outcome = execute(launch(reading("a", "one\ntwo\n"), reading("b", "one\nthree\n")))
         self.check_outcome(outcome, 64, "unlike jobs", "clip 1", "three", "on rank 1")
 
 
@@ -171,7 +168,9 @@ class OutputErrorTest(Refusal):
                 words = [PROGRAM, "run"] + arguments(self.options(**size))
                 limited = ["sh", "-c", 'ulimit -f 2000; exec "$0" "$@"'] + words
                 launcher = [MPIRUN, "-n", ranks] if ranks > 1 else []
-                outcome = execute(launcher + limited)
+                # Not through shared memory, which is a larger file.
+                network = {"OMPI_MCA_btl": "self,tcp", "OMPI_MCA_btl_tcp_if_include": "lo"}
+                outcome = execute(launcher + limited, network)
                 self.check_outcome(outcome, IO_ERROR, self.output / "clips", "large")
                 self.assertEqual(result_files(self.output), [])
                 self.assertEqual(list(self.output.glob("**/.*.partial")), [])
@@ -187,10 +186,7 @@ class RankTest(Refusal):
 
     def mpirun(self, *ranks):
         """Runs one job with a separate command for each rank."""
-        words = [MPIRUN]
-        for rank in ranks:
-            words += ["-n", 1, *rank, ":"]
-        return execute(words[:-1], timeout=self.LIMIT)
+        return execute(launch(*ranks), timeout=self.LIMIT)
 
     def words(self, **more):
         return [PROGRAM, "run"] + arguments(self.options(**more))

@@ -5,7 +5,7 @@ import pathlib
 
 import h5py
 
-from support import (ERROR, MPIRUN, PROGRAM, WARNING, Reference, Scratch, arguments, execute, main,
+from support import (ERROR, PROGRAM, WARNING, Reference, Scratch, arguments, execute, launch, main,
                      read_attributes, read_clip, run)
 
 AVX512 = "avx512f" in pathlib.Path("/proc/cpuinfo").read_text()
@@ -54,8 +54,8 @@ class Products(Scratch):
         if products_of(self.folder / "one") == "float32":
             self.skipTest("this processor multiplies bfloat16 tensors in float32")
         words = [PROGRAM, "run", *arguments({"device.backend": "cpu"} | self.options("two"))]
-        isa = [word for pair in AVX2_ONLY.items() for word in ("-x", "=".join(pair))]
-        outcome = execute([MPIRUN, "-n", 1, *words, ":", "-n", 1, *isa, *words])
+        isa = ["=".join(pair) for pair in AVX2_ONLY.items()]
+        outcome = execute(launch(words, ["env", *isa, *words]))
         self.assertEqual(outcome.status, 0, outcome)
         self.assertIn("the processors differ: rank 0 would multiply in bfloat16",
                       " ".join(outcome.lines(WARNING)))

@@ -6,8 +6,8 @@ import sys
 
 import numpy
 
-from support import (BACKEND, DATA, ERROR, LONG, MPIRUN, Reference, Scratch, command_of,
-                     execute, main, read_clip, run)
+from support import (BACKEND, DATA, ERROR, LONG, Reference, Scratch, command_of, execute,
+                     launch, main, read_clip, run)
 
 # Random delays of work expose missing synchronization.
 GPUS = {"REELMESH_EMULATED_GPUS": "8", "REELMESH_EMULATED_GPU_DELAY": "100"}
@@ -133,8 +133,7 @@ class Transport(Scratch):
                                parallel__cfg=1)
         words = command_of(options | {"sample.steps": 1})
         slow = ["env", "REELMESH_EMULATED_GPU_DELAY=25000", *words]
-        outcome = execute([MPIRUN, "-n", 1, *words, ":", "-n", 1, *slow],
-                          {"REELMESH_EMULATED_GPUS": "2"}, timeout=120)
+        outcome = execute(launch(words, slow), {"REELMESH_EMULATED_GPUS": "2"}, timeout=120)
         self.assertEqual(outcome.status, 0, outcome)
 
     def test_nccl_for_ranks_that_share_a_gpu_is_refused(self):
