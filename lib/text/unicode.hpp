@@ -1,6 +1,6 @@
 #pragma once
 // Character functions, most of them equal to those of Python's str. Properties of characters are
-// those of utf8proc (Unicode 15 in Debian 12).
+// those of utf8proc (Unicode 15 in Debian 12, 15.1 in Debian 13).
 #include <string>
 #include <string_view>
 
