@@ -112,6 +112,7 @@ class Training final : public pipeline::RunningJob {
   }
   void validate_if_due(Progress& progress);
   bool is_kept() const;
+  void keep();
   void sample_if_due(Progress& progress);
   void check_losses(const std::vector<SampleLoss>& samples, const std::string& where) const;
 
@@ -302,6 +303,10 @@ void Training::load() {
     log::info("{} steps were done before, {} are asked for", before_, settings_.steps);
   }
   if (world_.rank() == 0) metrics_.emplace(job_.output, metrics_form(), before_);
+  if (before_ > 0 && is_kept()) {  // the job may have been killed before it was
+    write_trained();
+    keep();
+  }
   if (settings_.validate_every == 0) return;
   const DataSettings& data = settings_.data;
   const auto clips = std::ssize(samples_.validating());
@@ -466,6 +471,11 @@ bool Training::is_kept() const {
   fail(Status::internal, "another rule of results that are kept");
 }
 
+void Training::keep() {
+  comm::run_on_first_rank(world_,
+                          [&] { keep_result(job_.output, result(), done_, settings_.keep); });
+}
+
 // As validate_if_due. `run` makes the clips with the file that was saved, in the memory that the
 // model of the training had; then that is loaded again, as by a training that goes on.
 void Training::sample_if_due(Progress& progress) {
@@ -542,10 +552,7 @@ void Training::run() {
     world_.max(votes);
     stops = votes[0] != stop::none;
     if ((stops || votes[1] > 0) && saved_step_ != done_) save(done_);
-    if (kept) {
-      comm::run_on_first_rank(
-          world_, [&] { keep_result(job_.output, this->result(), done_, settings_.keep); });
-    }
+    if (kept) keep();
     if (votes[2] > 0 && done_ < settings_.steps && new_plans_->wanted_together(world_)) {
       load_again();
     }

@@ -190,6 +190,10 @@ class InterruptionTest(Training):
         self.assertEqual(list(self.kept()), [3])
         self.check_trained(3, train__keep="2", **options, output__if_exists="resume")
         self.assertEqual(self.kept(), {step: everything[step] for step in (6, 8)})
+        # Killed before the last one was kept.
+        shutil.rmtree(self.output / "kept" / "step-000008")
+        self.check_trained(train__keep="2", **options, output__if_exists="resume")
+        self.assertEqual(self.kept(), {step: everything[step] for step in (6, 8)})
         made = execute([PROGRAM, "run", "--model.path", MODEL, "--output.path",
                         self.folder / "clip", "--prompt.text", "a circle", "--sample.steps", 1,
                         "--model.lora", self.output / "kept" / "step-000006" / "lora"])
