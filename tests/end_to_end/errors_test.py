@@ -257,8 +257,12 @@ class RankTest(Refusal):
                     self.assertLess(time.monotonic() - killed, self.LIMIT)
                     self.assertNotEqual(outcome.status, 0, outcome)
                     self.check_nothing_final()
-                    for rank in ranks:  # no rank is left behind
-                        self.assertFalse(pathlib.Path(f"/proc/{rank}/exe").exists())
+                    # No rank is left behind. mpirun may end a little before the kernel is done
+                    # with ranks that it has killed.
+                    left = [pathlib.Path(f"/proc/{rank}/exe") for rank in ranks]
+                    while any(one.exists() for one in left) and time.monotonic() < killed + self.LIMIT:
+                        time.sleep(0.05)
+                    self.assertEqual([one for one in left if one.exists()], [])
                     # The remaining files do not prevent the next run.
                     self.make(self.options(prompt__text="one", output__if_exists="resume"))
                     self.assertTrue(clip_file(self.output).exists())
