@@ -1,7 +1,9 @@
 """Shared by the scripts that run whole jobs: more ranks than cores, one thread each, as any user."""
 
 import pathlib
+import sys
 
-MPI = (pathlib.Path(__file__).resolve().parents[1] / "mpi_environment").read_text().splitlines()
-ENVIRONMENT = {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "passive",
-               **dict(line.split("=", 1) for line in MPI if not line.startswith("#"))}
+sys.path.insert(1, str(pathlib.Path(__file__).resolve().parents[1]))
+import mpi  # noqa: E402
+
+ENVIRONMENT = {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "passive", **mpi.environment()}

@@ -18,12 +18,16 @@ import shlex
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 import time
 import unittest
 
 import h5py
 import numpy
+
+sys.path.insert(1, str(pathlib.Path(__file__).resolve().parents[1]))
+import mpi  # noqa: E402
 
 PROGRAM = os.environ["REELMESH_PROGRAM"]
 MPIRUN = os.environ.get("REELMESH_MPIRUN", "mpirun")
@@ -38,9 +42,7 @@ CACHE = tempfile.mkdtemp(prefix="reelmesh_cache_")
 atexit.register(shutil.rmtree, CACHE, ignore_errors=True)
 
 ENVIRONMENT = {
-    **dict(line.split("=", 1) for line in
-           (pathlib.Path(__file__).parents[1] / "mpi_environment").read_text().splitlines()
-           if not line.startswith("#")),
+    **mpi.environment(),
     "OMP_NUM_THREADS": "1",
     "OMP_WAIT_POLICY": "passive",
     "XDG_CACHE_HOME": CACHE,
