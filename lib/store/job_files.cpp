@@ -207,7 +207,7 @@ namespace {
 
 constexpr std::string_view step_name = "step-";
 
-std::vector<fs::path> step_folders(const fs::path& folder) {
+std::vector<fs::path> step_folders_in(const fs::path& folder) {
   std::vector<fs::path> found;
   if (!is_own_folder(folder)) return found;
   for (const auto& entry : fs::directory_iterator(folder)) {
@@ -225,16 +225,30 @@ std::vector<fs::path> step_folders(const fs::path& folder) {
 std::string step_folder(std::int64_t step) { return fmt::format("{}{:06}", step_name, step); }
 
 std::vector<fs::path> sampled_folders(const fs::path& folder) {
-  return step_folders(folder / "samples");
+  return step_folders_in(folder / "samples");
 }
 
-std::vector<fs::path> kept_folders(const fs::path& folder) { return step_folders(folder / "kept"); }
+std::vector<fs::path> kept_folders(const fs::path& folder) {
+  return step_folders_in(folder / "kept");
+}
+
+std::vector<fs::path> step_folders(const fs::path& folder) {
+  std::vector<fs::path> all = sampled_folders(folder);
+  std::ranges::move(kept_folders(folder), std::back_inserter(all));
+  return all;
+}
 
 void remove_kept_result(const fs::path& kept) {
   if (!is_own_folder(kept)) return;
   remove_job_files(kept, {JobFile::result, JobFile::temporary});
   std::error_code ignored;  // it has other files
   fs::remove(kept, ignored);
+}
+
+void remove_kept_results(const fs::path& folder) {
+  for (const fs::path& kept : kept_folders(folder)) remove_kept_result(kept);
+  std::error_code ignored;  // it has other files
+  if (is_own_folder(folder / "kept")) fs::remove(folder / "kept", ignored);
 }
 
 void remove_sampled_clips(const fs::path& folder) {

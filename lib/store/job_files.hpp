@@ -74,6 +74,8 @@ std::string step_folder(std::int64_t step);
 std::vector<std::filesystem::path> sampled_folders(const std::filesystem::path& folder);
 /// Of results that are kept: in folder/kept; they have lora/ or transformer/.
 std::vector<std::filesystem::path> kept_folders(const std::filesystem::path& folder);
+/// Of both.
+std::vector<std::filesystem::path> step_folders(const std::filesystem::path& folder);
 
 /// Removes the files of the jobs that have made clips of a training in folder/samples, and then
 /// their folders if these are empty. std::filesystem::filesystem_error.
@@ -82,5 +84,7 @@ void remove_sampled_clips(const std::filesystem::path& folder);
 /// Removes the results in one of kept_folders(), and then the folder if it is empty; nothing if it
 /// is a link. std::filesystem::filesystem_error.
 void remove_kept_result(const std::filesystem::path& kept);
+/// The same of all of folder/kept, and then this folder if it is empty.
+void remove_kept_results(const std::filesystem::path& folder);
 
 }  // namespace reelmesh

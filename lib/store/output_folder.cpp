@@ -141,8 +141,7 @@ bool OutputFolder::is_own_folder(const fs::path& folder, std::string_view except
            });
   };
   return fs::is_directory(folder, error) &&
-         (has(folder_) || std::ranges::any_of(sampled_folders(folder_), has) ||
-          std::ranges::any_of(kept_folders(folder_), has));
+         (has(folder_) || std::ranges::any_of(step_folders(folder_), has));
 }
 
 bool OutputFolder::is_written_folder(const fs::path& folder) const {
@@ -164,10 +163,7 @@ bool OutputFolder::is_written(const fs::path& file) const {
       const auto is_in = [&](const fs::path& own) {
         return fs::equivalent(parent, own / subfolder, error);
       };
-      if (is_in(folder_) || std::ranges::any_of(sampled_folders(folder_), is_in) ||
-          std::ranges::any_of(kept_folders(folder_), is_in)) {
-        return true;
-      }
+      if (is_in(folder_) || std::ranges::any_of(step_folders(folder_), is_in)) return true;
     }
     if (!fs::is_symlink(path, error)) return false;
     path = parent / fs::read_symlink(path, error);
@@ -186,9 +182,7 @@ void OutputFolder::prepare() const {
     if (existing_ != Existing::replace) return;
     remove_job_files(folder_, {JobFile::result, JobFile::restart});  // other jobs may use the cache
     remove_sampled_clips(folder_);
-    for (const fs::path& kept : kept_folders(folder_)) remove_kept_result(kept);
-    std::error_code ignored;  // it has other files
-    fs::remove(folder_ / "kept", ignored);
+    remove_kept_results(folder_);
     remove_job_files(folder_, {JobFile::index});  // last: without it the rest would be refused
   });
 }

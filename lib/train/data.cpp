@@ -18,6 +18,13 @@
 
 namespace reelmesh {
 
+std::string problem_of(const Error& error, const std::string& where) {
+  std::string problem = error.what();
+  const std::string prefix = where + ": ";
+  if (problem.starts_with(prefix)) problem.erase(0, prefix.size());
+  return problem;
+}
+
 bool is_image(const std::filesystem::path& file) {
   const std::string extension = lower_case(file.extension().string());
   return std::ranges::find(media::image_extensions, extension) != media::image_extensions.end();
@@ -87,6 +94,10 @@ std::string at_line(const path& file, std::int64_t line) {
   return fmt::format("{}:{}", file.string(), line);
 }
 
+DataSample unusable(const std::string& where, const std::string& problem) {
+  return {{}, {}, where, problem};
+}
+
 // What `make` returns, or the problem that it finds in one sample, which does not end the reading
 // of the others.
 template <class Make>
@@ -95,11 +106,7 @@ DataSample sample_at(const std::string& where, const Make& make) {
     return make();
   } catch (const Error& error) {
     if (error.status() != Status::data && error.status() != Status::usage) throw;
-    std::string problem = error.what();
-    if (const std::string prefix = where + ": "; problem.starts_with(prefix)) {
-      problem.erase(0, prefix.size());
-    }
-    return {{}, {}, where, problem};
+    return unusable(where, problem_of(error, where));
   }
 }
 
@@ -288,11 +295,9 @@ std::vector<DataSample> read_pairs(const DataSettings& settings, const path& fol
     if (pair.videos.empty()) {
       if (pair.prompt.empty()) continue;
       const std::string where = (folder / pair.prompt).string();
-      samples.push_back({{},
-                         {},
-                         where,
-                         fmt::format("found no video {} with one of {}",
-                                     path(name).filename().string(), fmt::join(known, ", "))});
+      samples.push_back(
+          unusable(where, fmt::format("found no video {} with one of {}",
+                                      path(name).filename().string(), fmt::join(known, ", "))));
       continue;
     }
     std::ranges::sort(pair.videos, {},
@@ -307,10 +312,9 @@ std::vector<DataSample> read_pairs(const DataSettings& settings, const path& fol
       return make_sample(settings, folder, pair.videos.front().string(), prompt, where);
     }));
     for (std::size_t i = 1; i < pair.videos.size(); ++i) {
-      samples.push_back({{},
-                         {},
-                         (folder / pair.videos[i]).string(),
-                         fmt::format("{} has the same name", pair.videos.front().string())});
+      samples.push_back(
+          unusable((folder / pair.videos[i]).string(),
+                   fmt::format("{} has the same name", pair.videos.front().string())));
     }
   }
   return samples;

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "base/error.hpp"
 #include "comm/group.hpp"
 #include "job/train_settings.hpp"
 
@@ -26,6 +27,9 @@ struct DataSample {
 };
 
 bool is_image(const std::filesystem::path& file);
+
+/// The text of an error about the sample at this place, without the place.
+std::string problem_of(const Error& error, const std::string& where);
 
 /// The samples of a list, by default of data.path, in its order. It is one of:
 ///

@@ -48,10 +48,10 @@ Finding examine(const DataSample& sample, const FileCache& known) {
         error.status() != Status::io) {
       throw;  // not because of this file
     }
-    std::string problem = error.what();
-    const std::string prefix = sample.where + ": ";  // samples may share a video
-    if (problem.starts_with(prefix)) problem.erase(0, prefix.size());
-    return {{}, problem, error.status() == Status::no_input ? Status::no_input : Status::data};
+    // Without the place, as samples may share a video.
+    return {{},
+            problem_of(error, sample.where),
+            error.status() == Status::no_input ? Status::no_input : Status::data};
   }
 }
 
@@ -61,14 +61,10 @@ struct Videos {
   std::vector<std::size_t> of_sample;  ///< index in `first`
 
   explicit Videos(const std::vector<DataSample>& samples) {
-    std::map<std::filesystem::path, std::size_t> known;
+    std::map<std::pair<std::filesystem::path, std::string>, std::size_t> known;  // and problem
     for (std::size_t i = 0; i < samples.size(); ++i) {
-      if (!samples[i].problem.empty()) {  // without a video
-        of_sample.push_back(first.size());
-        first.push_back(i);
-        continue;
-      }
-      const auto [found, is_new] = known.emplace(samples[i].video, first.size());
+      const auto [found, is_new] =
+          known.try_emplace({samples[i].video, samples[i].problem}, first.size());
       if (is_new) first.push_back(i);
       of_sample.push_back(found->second);
     }

@@ -390,15 +390,16 @@ void Training::write_lora() {
   if (world_.rank() != 0) return;
   const LoraShape shape = lora_shape(settings_).value();
   LoraToWrite lora{.rank = shape.rank, .alpha = shape.alpha, .targets = shape.targets};
-  const bool folds = settings_.lora.folds_alpha;
-  if (folds) lora.alpha = static_cast<double>(lora.rank);
   for (std::size_t i = 0; i < model.targets().size(); ++i) {
     const LoraTarget& target = model.targets()[i];
-    const Tensor up = transposed(values[2 * i + 1]);
-    lora.modules.push_back({target.module, folds ? static_cast<double>(target.rank) : target.alpha,
-                            values[2 * i],
-                            folds ? ops::scaled(up, static_cast<float>(target.factor())) : up});
+    lora.modules.push_back(
+        {target.module, target.alpha, values[2 * i], transposed(values[2 * i + 1])});
+    if (!settings_.lora.folds_alpha) continue;
+    LoraMatrices& folded = lora.modules.back();
+    folded.up = ops::scaled(folded.up, static_cast<float>(target.factor()));
+    folded.alpha = static_cast<double>(target.rank);
   }
+  if (settings_.lora.folds_alpha) lora.alpha = static_cast<double>(lora.rank);
   reelmesh::write_lora(job_.output / "lora", lora);
 }
 
@@ -536,7 +537,7 @@ void Training::run() {
     done_ = step;
     // Ranks that the layout leaves idle have no loss.
     constexpr double none = -std::numeric_limits<double>::infinity();
-    status_.set_completed(step, world_.max(steps_->trains() ? result.loss : none), seconds);
+    status_.set_completed(step, world_.max(trains ? result.loss : none), seconds);
     validate_if_due(progress);
     sample_if_due(progress);
     if (trains) {
