@@ -119,8 +119,8 @@ std::string closing_report(const comm::Group& world, const trace::Recorder& mine
   });
   std::vector<std::pair<std::int64_t, const char*>> parts;
   for (std::size_t i = 0; i < purposes; ++i) {
-    if (largest.memory_at_peak[i] > 0)
-      parts.emplace_back(largest.memory_at_peak[i], purpose_names[i]);
+    const std::int64_t part = largest.memory_at_peak[i];
+    if (part > 0) parts.emplace_back(part, purpose_names[i]);
   }
   std::ranges::sort(parts, std::ranges::greater());
   std::string purposes_of_memory;

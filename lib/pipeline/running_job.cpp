@@ -1,5 +1,7 @@
 #include "pipeline/running_job.hpp"
 
+#include <fmt/ranges.h>
+
 #include "base/device_spans.hpp"
 #include "base/log.hpp"
 #include "base/system.hpp"
@@ -7,6 +9,38 @@
 #include "forecast/describe.hpp"
 
 namespace reelmesh::pipeline {
+namespace {
+
+Existing existing(IfExists choice) {
+  return choice == IfExists::fail      ? Existing::fail
+         : choice == IfExists::replace ? Existing::replace
+                                       : Existing::resume;
+}
+
+// The row of a rank of the plan in the trace's table of ranks, with its values now.
+RankRecord rank_record(const Devices& found, const Plan& plan, int rank, const Peaks& peaks) {
+  const trace::Recorder& recorder = trace::recorder();
+  RankRecord record;
+  record.host = found.machine.host;
+  record.role = plan.roles.of(rank);
+  record.device = name_of(found.device);
+  record.threads = found.threads;
+  record.peak_memory_bytes = peak_memory_bytes();
+  record.peak_device_memory_bytes = device_memory(found.device).peak;
+  record.host_memory = memory_by_purpose(false);
+  record.device_memory = memory_by_purpose(true);
+  record.padded_products = recorder.padded_products;
+  record.kernels = fmt::format("{}", fmt::join(recorder.kernels, "; "));
+  if (!plan.memory.limits.empty()) {
+    record.memory_limit_bytes = plan.memory.limits.at(static_cast<std::size_t>(rank));
+  }
+  record.predicted_memory_bytes = plan.memory.peak(rank);
+  record.peak_flops_per_s = peaks.flops_per_s;
+  record.peak_memory_bytes_per_s = peaks.bytes_per_s;
+  return record;
+}
+
+}  // namespace
 
 RunningJob::RunningJob(const comm::Group& ranks, const Job& job, const ProgramInfo& program,
                        comm::Watchdog* watchdog)

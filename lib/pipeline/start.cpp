@@ -1,7 +1,5 @@
 #include "pipeline/start.hpp"
 
-#include <fmt/ranges.h>
-
 #include <algorithm>
 
 #include "base/device_spans.hpp"
@@ -88,34 +86,6 @@ comm::Group require_plan_fits_together(const Job& job, const JobPlan& planned,
   const std::string idle = idle_text(plan.roles, world.size());
   if (!idle.empty()) log::warning("{}", idle);
   return world;
-}
-
-Existing existing(IfExists choice) {
-  return choice == IfExists::fail      ? Existing::fail
-         : choice == IfExists::replace ? Existing::replace
-                                       : Existing::resume;
-}
-
-RankRecord rank_record(const Devices& found, const Plan& plan, int rank, const Peaks& peaks) {
-  const trace::Recorder& recorder = trace::recorder();
-  RankRecord record;
-  record.host = found.machine.host;
-  record.role = plan.roles.of(rank);
-  record.device = name_of(found.device);
-  record.threads = found.threads;
-  record.peak_memory_bytes = peak_memory_bytes();
-  record.peak_device_memory_bytes = device_memory(found.device).peak;
-  record.host_memory = memory_by_purpose(false);
-  record.device_memory = memory_by_purpose(true);
-  record.padded_products = recorder.padded_products;
-  record.kernels = fmt::format("{}", fmt::join(recorder.kernels, "; "));
-  if (!plan.memory.limits.empty()) {
-    record.memory_limit_bytes = plan.memory.limits.at(static_cast<std::size_t>(rank));
-  }
-  record.predicted_memory_bytes = plan.memory.peak(rank);
-  record.peak_flops_per_s = peaks.flops_per_s;
-  record.peak_memory_bytes_per_s = peaks.bytes_per_s;
-  return record;
 }
 
 }  // namespace reelmesh::pipeline

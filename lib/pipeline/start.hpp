@@ -2,8 +2,6 @@
 // How a job begins on its ranks, to make clips or to train.
 #include "job/job_plan.hpp"
 #include "job/machine.hpp"
-#include "store/output_folder.hpp"
-#include "store/trace.hpp"
 
 namespace reelmesh::pipeline {
 
@@ -28,10 +26,5 @@ Conditions agree_on_conditions(const Job& job, const comm::Group& world, const D
 /// require_fit, require_host_memory and agree_on_convolutions. Collective.
 comm::Group require_plan_fits_together(const Job& job, const JobPlan& planned,
                                        const Conditions& conditions, const Devices& found);
-
-Existing existing(IfExists choice);
-
-/// The row of a rank of the plan in the trace's table of ranks, with its values now.
-RankRecord rank_record(const Devices& found, const Plan& plan, int rank, const Peaks& peaks);
 
 }  // namespace reelmesh::pipeline
