@@ -42,8 +42,8 @@ ClipShapes output_shapes(const Job& job, const Clip& clip, std::int64_t text_cha
 
 namespace {
 
-constexpr double default_strength =
-    0.8;  // of CogVideoXVideoToVideoPipeline and WanVideoToVideoPipeline
+// Of CogVideoXVideoToVideoPipeline and WanVideoToVideoPipeline.
+constexpr double default_strength = 0.8;
 
 // Sets what a clip takes from the file that it begins from. settings: of request and job.
 void set_input(Clip& clip, const Job& job, const ClipRequest& request, const Inputs& inputs,

@@ -13,8 +13,8 @@ namespace reelmesh {
 /// A row of a table of samplers (sampler_rows.hpp).
 struct FlowSampler {
   std::string_view option, class_name;
+  // Errors of FlowSchedule.
   FlowSchedule (*schedule)(const FlowSettings& settings, int steps);
-  /// Errors of FlowSchedule.
   std::unique_ptr<const Sampler> (*make)(const FlowSettings& settings, int steps);
 };
 std::span<const FlowSampler> flow_samplers();

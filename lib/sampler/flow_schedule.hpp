@@ -26,9 +26,9 @@ struct FlowSchedule {
   std::vector<double> timesteps;  ///< that the model is called with, descending
 };
 
-// steps: with those that are skipped. Error(usage) unless skipped < steps ≤ num_train_timesteps,
-// for levels of another number of steps, and for those that the sampler does not take; errors of
-// check().
+// steps: with those that are skipped, which are fewer. Error(usage) unless 1 ≤ steps ≤
+// num_train_timesteps, for levels of another number of steps, and for those that the sampler does
+// not take; errors of check().
 
 /// As set_timesteps of diffusers' UniPCMultistepScheduler with use_flow_sigmas: timesteps are
 /// rounded down, noise levels are not.

@@ -75,18 +75,14 @@ SamplingRecipe Wan::sampling(Clip& clip, const Job& job, const ClipRequest& requ
   const FlowSampler& sampler = job.scheduler ? sampler_of_option(flow_samplers(), *job.scheduler)
                                              : *folder_.scheduler.sampler;
   clip.record.scheduler = std::string(sampler.class_name);
-  std::optional<NoiseLevel> first_noise;
-  if (clip.strength()) {
+  const Sampling sampling = samplings_.get({sampler.option, settings, clip.steps()}, [&] {
     const float sigma = sampler.schedule(settings, clip.steps()).sigmas.front();
-    first_noise = {.signal = 1 - sigma, .noise = sigma};
-  }
-  return {.sampler = samplers_.get({sampler.option, settings, clip.steps()},
-                                   [&]() -> std::shared_ptr<const Sampler> {
-                                     return sampler.make(settings, clip.steps());
-                                   }),
+    return Sampling{sampler.make(settings, clip.steps()), {.signal = 1 - sigma, .noise = sigma}};
+  });
+  return {.sampler = sampling.sampler,
           .guidance = {guidance(clip), folder_.transformer.out_channels},
           .noise = {.channels_first = true},
-          .first_noise = first_noise,
+          .first_noise = clip.strength() ? std::optional(sampling.first_noise) : std::nullopt,
           .holds_image = clip.input && folder_.expand_timesteps};
 }
 

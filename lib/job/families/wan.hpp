@@ -54,10 +54,13 @@ class Wan final : public Family {
   void complete(Clip& clip, const Job& job, const ClipRequest& request,
                 const Tokenizer& tokenizer) const override;
 
+  struct Sampling {
+    std::shared_ptr<const Sampler> sampler;
+    NoiseLevel first_noise;  // of clips that begin from a video
+  };
   WanFolder folder_;
   // By option, settings and steps.
-  mutable Shared<std::tuple<std::string_view, FlowSettings, int>, std::shared_ptr<const Sampler>>
-      samplers_;
+  mutable Shared<std::tuple<std::string_view, FlowSettings, int>, Sampling> samplings_;
 };
 
 }  // namespace reelmesh

@@ -136,10 +136,11 @@ class Layouts : public ::testing::Test {
       clip["video"] = (data / "cogvideox/media" / clip.at("video").get<std::string>()).string();
     }
     return fmt::format(
-        "--model.path {} --prompt.file {} --sample.height 48 --sample.width 80", model.string(),
+        "--model.path {} --prompt.file {} --sample.height {} --sample.width {}", model.string(),
         write("videos.jsonl", prompt_lines(clips, {"prompt", "negative_prompt", "seed", "frames",
                                                    "steps", "strength", "video"}))
-            .string());
+            .string(),
+        facts.at("height").get<int>(), facts.at("width").get<int>());
   }
 
   // kind: of the tiny models for images, whose other parts are those of the model for texts.
