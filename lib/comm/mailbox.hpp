@@ -31,7 +31,7 @@ class Mailbox {
   /// The next message, from any rank, if one has arrived. Lets other messages of this rank
   /// progress.
   std::optional<ControlMessage> poll();
-  /// Waits for the next message, but not much longer than `most`; none if none has come. The
+  /// Waits for the next message, but not much longer than `max`; none if none has come. The
   /// processor is free for other ranks meanwhile. The caller tells the watchdog (Waiting), once for
   /// all calls until a message comes: each call by itself would look like progress.
   std::optional<ControlMessage> wait(std::chrono::milliseconds max);

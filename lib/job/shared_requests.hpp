@@ -30,7 +30,7 @@ class SharedRequests {
 };
 
 /// Moves the requests of a job to memory that the ranks of each host share, if there are at least
-/// `least` of them, several ranks, and room for them. Collective; all ranks have the same job.
+/// `min` of them, several ranks, and room for them. Collective; all ranks have the same job.
 void share_requests_together(const comm::Group& world, Job& job, std::size_t min = 1000);
 
 }  // namespace reelmesh

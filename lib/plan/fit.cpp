@@ -34,7 +34,7 @@ std::vector<double> kept_parts(const Plan& plan) {
 // How many ranks of a range are on each node.
 std::map<int, std::int64_t> ranks_of_nodes(const Plan& plan, const RankRange& range) {
   std::map<int, std::int64_t> counts;
-  for (int i = 0; i < range.count; ++i) ++counts[plan.node.at(index(range.first + i))];
+  for (const int node : of_range(plan.node, range)) ++counts[node];
   return counts;
 }
 

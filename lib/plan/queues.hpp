@@ -14,7 +14,7 @@ namespace reelmesh {
 /// modulo the number of queues.
 class Queues {
  public:
-  /// most: groups of a queue.
+  /// max: groups of a queue.
   explicit Queues(std::size_t groups, std::size_t max = 16)
       : groups_(groups), count_((groups + max - 1) / max) {}
 

@@ -47,7 +47,7 @@ template <class Number>
 requires std::is_arithmetic_v<Number>
 struct Permitted<Number> {
   Number min, max;
-  Limit lower_limit = Limit::included;  ///< whether `least` itself is permitted
+  Limit lower_limit = Limit::included;  ///< whether `min` itself is permitted
 };
 
 template <class V>

@@ -104,7 +104,7 @@ Problem nominal(DType dtype, std::int64_t keys, std::int64_t channels) {
           dense};
 }
 
-// The deterministic engines that can run, in the order of cuDNN's proposals; at most `most`. The
+// The deterministic engines that can run, in the order of cuDNN's proposals; at most `max`. The
 // first is the reference.
 std::vector<Choice> attention_choices(const dnn::Target& target, DType dtype, std::int64_t keys,
                                       std::int64_t channels, std::size_t max,

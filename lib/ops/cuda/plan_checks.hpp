@@ -6,7 +6,7 @@
 
 namespace reelmesh::gpu {
 
-/// Makes plans for convolve() for tensors of these shapes, `most` at most. → their engines in the
+/// Makes plans for convolve() for tensors of these shapes, `max` at most. → their engines in the
 /// order of cuDNN's proposals, the reference first. Throws Error(unavailable) if there is none.
 std::vector<std::int64_t> convolution_engines(const dnn::Target& target,
                                               const ConvolutionShape& shape, std::size_t max);
