@@ -22,6 +22,7 @@ set(REELMESH_DEVICE_SOURCES
   sampler/unipc.cpp
   tensor/device.cpp
   tensor/device_space.cpp
+  tensor/float8.cpp
   tensor/gpus.cpp
   tensor/strided_copy.cpp
   tensor/tensor.cpp)

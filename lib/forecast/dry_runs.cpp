@@ -178,6 +178,15 @@ Checkpoint DryRuns::shapes() const {
   return Checkpoint::of_shapes().on(precision_.device(), numerics_);
 }
 
+// Of a part whose layers may be streamed: how it is stored matters.
+Checkpoint DryRuns::shapes(ModelPart part) const {
+  const auto [entry, is_new] = stored_.try_emplace(part, Checkpoint::of_shapes());
+  if (is_new && family_.paths().has_weights(part)) {
+    entry->second = family_.open(part).without_values();
+  }
+  return entry->second.on(precision_.device(), numerics_);
+}
+
 // The pool of a GPU's memory keeps blocks that fit no other use: a tenth is allowed for them.
 StageMemory DryRuns::of_stage(std::int64_t weights, std::int64_t loading, std::int64_t running,
                               std::int64_t per_thread, std::int64_t host) const {
@@ -209,8 +218,8 @@ DryRuns::Transformer& DryRuns::transformer(std::int64_t layers, Residence reside
 std::unique_ptr<DryRuns::Transformer> DryRuns::make_transformer(
     std::int64_t layers, const WeightPlacement& placement) const {
   return std::make_unique<Transformer>(precision_, times_.others, [&] {
-    auto made = family_.denoiser([this](ModelPart) { return shapes(); }, precision_.tensors,
-                                 placement, layers);
+    auto made = family_.denoiser([this](ModelPart part) { return shapes(part); },
+                                 precision_.tensors, placement, layers);
     made->use_together(0);
     return made;
   });
@@ -331,8 +340,8 @@ DryRuns::Trained& DryRuns::trained(Residence residence) {
 std::unique_ptr<DryRuns::Trained> DryRuns::make_trained(const WeightPlacement& placement) const {
   return std::make_unique<Trained>(precision_, times_.others, [&] {
     auto parts = std::make_unique<TrainedParts>();
-    parts->transformer =
-        family_.trainable(shapes(), precision_.tensors, placement, lora_shape(training_->settings));
+    parts->transformer = family_.trainable(shapes(ModelPart::transformer), precision_.tensors,
+                                           placement, lora_shape(training_->settings));
     if (family_.image_scale()) parts->encoder = family_.encoder(shapes(), precision_.tensors);
     return parts;
   });
@@ -495,6 +504,18 @@ WholeStep DryRuns::whole_step(std::size_t size) {
   return *batch.whole;
 }
 
+// Of all layers, sharded by one rank alone.
+std::int64_t DryRuns::sharded_by_one() const {
+  const WeightPlacement placement{.residence = Residence::sharded,
+                                  .group = comm::Group::pretended(0, 1)};
+  if (training_) return make_trained(placement)->weights;
+  const auto weights = [&](std::int64_t layers) {
+    return make_transformer(layers, placement)->weights;
+  };
+  const std::int64_t one = weights(1);
+  return one + (family_.layers() - 1) * (weights(2) - one);
+}
+
 const StreamedWeights& DryRuns::streamed(const Batch& batch) {
   if (streamed_) return *streamed_;
   const auto step = [&](Residence residence) {
@@ -504,16 +525,21 @@ const StreamedWeights& DryRuns::streamed(const Batch& batch) {
   const auto window = [&](const Step& other) {
     return std::max<std::int64_t>(0, other.held + other.excess - whole.held - whole.excess);
   };
-  streamed_ = {whole.weights - fetched.weights, window(step(Residence::sharded)), window(fetched),
-               fetched.fetched};
-  return *streamed_;
+  StreamedWeights& streamed = streamed_.emplace();
+  streamed.bytes = whole.weights - fetched.weights;
+  streamed.sharded_bytes = sharded_by_one() - fetched.weights;
+  streamed.host_bytes = precision_.on_gpu ? streamed.sharded_bytes : streamed.bytes;
+  streamed.gather_window = window(step(Residence::sharded));
+  streamed.host_window = window(fetched);
+  streamed.step = fetched.fetched;
+  return streamed;
 }
 
 // The shares of ranks depend on the sizes of all layers, so all layers are run, on one rank's clip,
 // which sends nothing else. In larger groups, equal shares are assumed.
 std::int64_t DryRuns::sent_weights(const RankWeights& shares, int rank, int ranks) {
   constexpr int max_ranks = 64;
-  if (ranks > max_ranks) return streamed(*batches_.front()).bytes / ranks * (ranks - 1);
+  if (ranks > max_ranks) return streamed(*batches_.front()).sharded_bytes / ranks * (ranks - 1);
   const auto [entry, is_new] = sent_weights_.try_emplace({shares, rank, ranks});
   if (is_new) {
     const Batch& first = *batches_.front();
@@ -651,7 +677,8 @@ StageCost DryRuns::run_text(const T5Part& part, Residence residence) const {
   const T5Config& config = family_.text_encoder();
   const WeightPlacement placement{.residence = residence, .group = comm::Group::pretended(0, 1)};
   const auto make = [&] {
-    return std::make_unique<const T5Layers>(shapes(), config, part, precision_.tensors, placement);
+    return std::make_unique<const T5Layers>(shapes(ModelPart::text_encoder), config, part,
+                                            precision_.tensors, placement);
   };
   return run_part<T5Layers>(times_.text, make, [&](const T5Layers& layers) {
     const std::vector<std::int32_t> ids(static_cast<std::size_t>(text_tokens_));
@@ -674,8 +701,12 @@ TextWorkload DryRuns::text_workload(std::int64_t tokens) {
   TextWorkload workload;
   workload.layers = family_.text_encoder().num_layers;
   workload.layer_bytes = two.weights - one.weights;
-  workload.streamed_layer.bytes =
-      workload.layer_bytes - (two_on_host.weights - one_on_host.weights);
+  const std::int64_t stays = two_on_host.weights - one_on_host.weights;
+  workload.streamed_layer.bytes = workload.layer_bytes - stays;
+  workload.streamed_layer.host_bytes =
+      precision_.on_gpu
+          ? layers(2, Residence::sharded).weights - layers(1, Residence::sharded).weights - stays
+          : workload.streamed_layer.bytes;
   workload.streamed_layer.host_window =
       std::max<std::int64_t>(0, two_on_host.working - two.working);
   return workload;

@@ -75,6 +75,7 @@ class DryRuns final : public Costs, public std::enable_shared_from_this<DryRuns>
           bool unlike_processors, StageTimes times, std::optional<DryTraining> training,
           const BesideParts& beside);
   Checkpoint shapes() const;
+  Checkpoint shapes(ModelPart part) const;
   std::int64_t history_of(const Clip& clip, std::int64_t predicted_channels) const;
   Transformer& transformer(std::int64_t layers, Residence residence, bool in_turn);
   std::unique_ptr<Transformer> make_transformer(std::int64_t layers,
@@ -89,6 +90,7 @@ class DryRuns final : public Costs, public std::enable_shared_from_this<DryRuns>
   Step step(const Batch& batch, const DenoiseLayout& layout, int rank, Residence residence,
             const Replica& replica = {}, bool in_turn = false);
   std::vector<std::int64_t> share(const DenoiseLayout& layout, int rank, const Replica& replica);
+  std::int64_t sharded_by_one() const;
   const StreamedWeights& streamed(const Batch& batch);
   StageCost run_text(const T5Part& part, Residence residence) const;
   StageCost run_decoder(const Batch& batch, const DecodeLayout& layout, int rank) const;
@@ -118,6 +120,7 @@ class DryRuns final : public Costs, public std::enable_shared_from_this<DryRuns>
   std::map<std::tuple<std::int64_t, bool, bool>, StageCost> texts_;  ///< by layers of a part
   std::map<std::tuple<RankWeights, int, int>, std::int64_t> sent_weights_;
   std::optional<StreamedWeights> streamed_;
+  mutable std::map<ModelPart, Checkpoint> stored_;
   mutable std::set<ConvolutionShape> convolutions_;  ///< of all runs so far
 };
 

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <deque>
 #include <optional>
+#include <span>
 #include <utility>
 
 #include "base/log.hpp"
@@ -57,6 +58,8 @@ class FetchRing {
 struct StreamedLayer {
   ops::LinearForm form;
   ops::WeightRows weight;
+  // On a GPU, of weight.float8: float32 [256], [row].
+  Tensor values, factors;
 };
 
 // Units [first, first + count) of a weight, which are fetched together, and what this rank keeps of
@@ -64,7 +67,8 @@ struct StreamedLayer {
 struct StoredUnits {
   std::shared_ptr<const StreamedLayer> layer;
   std::int64_t first = 0, count = 0;
-  bool plain = false;  ///< fetched as rows of the weight, not packed
+  bool plain = false;   ///< fetched as rows of the weight, not packed
+  bool float8 = false;  ///< kept and fetched in 8 bits; then plain
   std::int64_t first_kept = 0, count_kept = 0;
   Tensor kept;                        ///< values of the units that this rank keeps
   std::vector<std::int64_t> borders;  ///< of the ranks' shares, in elements; none: not shared
@@ -79,7 +83,8 @@ struct StoredUnits {
                  : form.offset(unit) - form.offset(first);
   }
   std::int64_t elements() const { return element(first + count); }
-  std::int64_t bytes() const { return elements() * size_of(layer->form.dtype()); }
+  DType dtype() const { return float8 ? DType::uint8 : layer->form.dtype(); }
+  std::int64_t bytes() const { return elements() * size_of(dtype()); }
   bool fetched() const { return !borders.empty() || on_host != nullptr; }
 };
 
@@ -93,15 +98,17 @@ struct FetchedUnits : StoredUnits {
 
 namespace {
 
-// Reads rows [first, first + count) of a weight to dense host memory, with all threads.
-void read_rows(const ops::WeightRows& weight, std::int64_t first, std::int64_t count, void* into) {
+// Reads rows [first, first + count) of a part to dense host memory, with all threads.
+void read_rows(const StoredUnits& part, const ops::WeightRows& weight, std::int64_t first,
+               std::int64_t count, void* into) {
   constexpr std::int64_t piece_bytes = 256 << 10;
-  const std::int64_t row_bytes = weight.in * size_of(weight.dtype);
+  const std::int64_t row_bytes = weight.in * size_of(part.dtype());
   const std::int64_t some = std::max<std::int64_t>(1, piece_bytes / row_bytes);
   ops::parallel_for((count + some - 1) / some, 1, [&](std::int64_t i) {
-    const std::int64_t begin = i * some;
-    weight.read(first + begin, std::min(some, count - begin),
-                static_cast<std::byte*>(into) + begin * row_bytes, weight.in);
+    const std::int64_t begin = i * some, n = std::min(some, count - begin);
+    std::byte* target = static_cast<std::byte*>(into) + begin * row_bytes;
+    if (part.float8) return weight.float8->read(first + begin, n, target);
+    weight.read(first + begin, n, target, weight.in);
   });
 }
 
@@ -138,6 +145,7 @@ class WeightStream::State {
   void keep_on_host(FetchedUnits& part);
   void read(FetchedUnits& part, const ops::WeightRows& weight);
   void read_to_host(FetchedUnits& part, const ops::WeightRows& weight);
+  Tensor unpacked(const FetchedUnits& part) const;
   void begin_fetch(FetchedUnits& part);
   void fetch_ahead();
   void restart(std::size_t index);
@@ -164,7 +172,17 @@ class WeightStream::State {
 
 std::size_t WeightStream::State::add(const ops::LinearForm& form, const ops::WeightRows& weight) {
   expect(next_ == 0 && begun_ == 0, "a layer is added to a stream in use");
-  const auto layer = std::make_shared<StreamedLayer>(StreamedLayer{form, weight});
+  const auto layer = std::make_shared<StreamedLayer>(StreamedLayer{form, weight, {}, {}});
+  if (weight.float8 != nullptr && form.device().is_cuda()) {
+    const Device host = form.device().host();
+    const auto on_device = [&](std::span<const float> values, std::int64_t count) {
+      Tensor numbers = Tensor::empty({count}, DType::float32, host);
+      if (!host.only_shapes) std::ranges::copy(values, numbers.data<float>());
+      return numbers.on(form.device());
+    };
+    layer->values = on_device(*weight.float8->values, std::ssize(*weight.float8->values));
+    layer->factors = on_device(weight.float8->factors, weight.out);
+  }
   const std::size_t before = parts_.size();
   const std::int64_t units = form.units(), size = size_of(form.dtype());
   std::int64_t first = 0;
@@ -202,9 +220,9 @@ std::size_t WeightStream::State::again(std::size_t first, std::size_t end) {
 void WeightStream::State::set_together(std::size_t first, std::size_t end,
                                        const ops::WeightRows& weight) {
   const ops::LinearForm& form = parts_[first].layer->form;
-  expect(placement_.residence == Residence::sharded || form.device().is_cuda() ||
-             form.device().only_shapes,
-         "weights that stay in a file are given other values");
+  expect(!parts_[first].float8 && (placement_.residence == Residence::sharded ||
+                                   form.device().is_cuda() || form.device().only_shapes),
+         "weights that stay as they are in a file are given other values");
   if (next_ > 0 || begun_ > 0) restart(0);  // what was fetched ahead has the values before
   if (host_.member()) {
     if constexpr (cuda_built) cuda::synchronize(form.device());
@@ -214,23 +232,27 @@ void WeightStream::State::set_together(std::size_t first, std::size_t end,
 }
 
 void WeightStream::State::keep(FetchedUnits& part) {
+  const bool on_gpu = part.layer->form.device().is_cuda();
+  // Processors that have them in a file read them there.
+  part.float8 = part.layer->weight.float8 != nullptr &&
+                (on_gpu || placement_.residence == Residence::sharded);
+  part.plain = part.float8;
   const auto bytes = static_cast<double>(part.bytes());
   resident_due_ += placement_.resident * bytes;
-  const bool on_gpu = part.layer->form.device().is_cuda();
   const bool alone = placement_.residence == Residence::sharded && messages_.size() == 1;
   if (alone || resident_due_ >= bytes) {
     resident_due_ -= alone ? 0 : bytes;
     part.first_kept = part.first;
     part.count_kept = part.count;
   } else if (placement_.residence == Residence::sharded) {
-    part.plain = placement_.unlike_processors && !on_gpu;
+    part.plain = part.float8 || (placement_.unlike_processors && !on_gpu);
     keep_share(part);
   } else if (on_gpu) {
     return keep_on_host(part);
   }
   const std::int64_t elements =
       part.element(part.first_kept + part.count_kept) - part.element(part.first_kept);
-  part.kept = Tensor::empty({elements}, part.layer->form.dtype(), part.layer->form.device());
+  part.kept = Tensor::empty({elements}, part.dtype(), part.layer->form.device());
   read(part, part.layer->weight);
 }
 
@@ -238,7 +260,7 @@ void WeightStream::State::keep(FetchedUnits& part) {
 // as units allow.
 void WeightStream::State::keep_share(FetchedUnits& part) {
   const auto ranks = static_cast<std::size_t>(messages_.size());
-  const std::int64_t size = size_of(part.layer->form.dtype()), end = part.first + part.count;
+  const std::int64_t size = size_of(part.dtype()), end = part.first + part.count;
   shared_bytes_ += part.bytes();
   double all = 0, before = 0;
   for (const double share : placement_.shares) all += share;
@@ -278,8 +300,17 @@ void WeightStream::State::read(FetchedUnits& part, const ops::WeightRows& weight
   const ops::LinearForm& form = part.layer->form;
   if (!part.plain) return form.pack(weight, part.first_kept, part.count_kept, part.kept);
   if (form.device().only_shapes) return;
-  const std::int64_t row = form.row(part.first_kept);
-  read_rows(weight, row, form.row(part.first_kept + part.count_kept) - row, part.kept.raw());
+  const std::int64_t row = form.row(part.first_kept), row_bytes = form.in() * size_of(part.dtype());
+  if constexpr (cuda_built) {
+    if (form.device().is_cuda()) {
+      const auto fill = [&](void* host, std::int64_t offset, std::int64_t count) {
+        read_rows(part, weight, row + offset / row_bytes, count / row_bytes, host);
+      };
+      return cuda::upload(form.device(), part.kept.address_on(form.device()), part.kept.bytes(),
+                          row_bytes, fill);
+    }
+  }
+  read_rows(part, weight, row, form.row(part.first_kept + part.count_kept) - row, part.kept.raw());
 }
 
 void WeightStream::State::keep_on_host(FetchedUnits& part) {
@@ -301,8 +332,8 @@ void WeightStream::State::read_to_host(FetchedUnits& part, const ops::WeightRows
   const auto border = [&](int rank) { return cut_offset(weight.out, host_.size(), rank); };
   const std::int64_t row = border(host_.rank());
   comm::run_collectively(host_, [&] {
-    read_rows(weight, row, border(host_.rank() + 1) - row,
-              part.on_host.get() + row * weight.in * size_of(weight.dtype));
+    read_rows(part, weight, row, border(host_.rank() + 1) - row,
+              part.on_host.get() + row * weight.in * size_of(part.dtype()));
   });
 }
 
@@ -336,17 +367,16 @@ void WeightStream::State::fetch_ahead() {
   for (; begun_ < parts_.size(); ++begun_) {
     FetchedUnits& part = parts_[begun_];
     if (!part.fetched()) continue;
-    const ops::LinearForm& form = part.layer->form;
     if (window_.empty()) {
       const PurposeScope purpose(Purpose::exchange);
-      window_ = Tensor::empty({fetch_window(largest_)}, DType::uint8, form.device());
+      window_ = Tensor::empty({fetch_window(largest_)}, DType::uint8, part.layer->form.device());
       ring_ = FetchRing(window_.bytes());
     }
     if (pending_ == max_fetches) return;
     const auto offset = ring_.take(part.bytes());
     if (!offset) return;
     ++pending_;
-    part.buffer = window_.view_bytes(*offset, {part.elements()}, form.dtype());
+    part.buffer = window_.view_bytes(*offset, {part.elements()}, part.dtype());
     begin_fetch(part);
   }
 }
@@ -386,8 +416,7 @@ Tensor WeightStream::State::acquire(std::size_t index) {
   in_use_ = true;
   fetch_ahead();
   FetchedUnits& part = parts_[index];
-  const auto& [form, weight] = *part.layer;
-  if (!part.fetched() && !part.kept.empty()) return part.kept;
+  if (!part.fetched() && !part.plain && !part.kept.empty()) return part.kept;
   const trace::Scope scope(trace::spans::weights);
   if (part.fetched()) {
     part.messages.finish();
@@ -396,18 +425,38 @@ Tensor WeightStream::State::acquire(std::size_t index) {
     if (!part.plain) return part.buffer;
   }
   const PurposeScope purpose(Purpose::weights);
-  if (!part.plain) {
-    trace::recorder().bytes_fetched += part.bytes();
-    return form.pack(weight, part.first, part.count);
+  if (part.plain) return unpacked(part);
+  trace::recorder().bytes_fetched += part.bytes();
+  const StreamedLayer& layer = *part.layer;
+  return layer.form.pack(layer.weight, part.first, part.count);
+}
+
+// The values of a plain part, as LinearForm::pack gives them.
+Tensor WeightStream::State::unpacked(const FetchedUnits& part) const {
+  const StreamedLayer& layer = *part.layer;
+  const ops::LinearForm& form = layer.form;
+  const Tensor& stored = part.fetched() ? part.buffer : part.kept;
+  const std::int64_t first_row = form.row(part.first), in = form.in();
+  if (form.device().is_cuda()) {
+    return expand_float8(stored.reshape({part.count, in}), layer.values, layer.factors,
+                         form.dtype())
+        .reshape({stored.numel()});
   }
-  const std::int64_t first_row = form.row(part.first), in = form.in(), size = size_of(form.dtype());
-  ops::WeightRows rows = weight;
+  ops::WeightRows rows = layer.weight;
   rows.read = [&](std::int64_t first, std::int64_t count, void* into, std::int64_t stride) {
-    for (std::int64_t r = 0; r < count; ++r) {
-      std::memcpy(static_cast<std::byte*>(into) + r * stride * size,
-                  static_cast<const std::byte*>(std::as_const(part.buffer).raw()) +
-                      (first - first_row + r) * in * size,
-                  static_cast<std::size_t>(in * size));
+    const std::int64_t row_bytes = in * size_of(part.dtype());
+    for (std::int64_t row = first; row < first + count; ++row) {
+      const std::byte* from =
+          static_cast<const std::byte*>(stored.raw()) + (row - first_row) * row_bytes;
+      std::byte* to =
+          static_cast<std::byte*>(into) + (row - first) * stride * size_of(form.dtype());
+      if (part.float8) {
+        const Float8Rows& float8 = *layer.weight.float8;
+        convert_float8(*float8.values, float8.factors[static_cast<std::size_t>(row)], from, to,
+                       form.dtype(), in);
+      } else {
+        std::memcpy(to, from, static_cast<std::size_t>(row_bytes));
+      }
     }
   };
   return form.pack(rows, part.first, part.count);

@@ -98,6 +98,7 @@ Tensor as(DType dtype, const Tensor& x) {
 WeightRows transposed(const WeightRows& weight) {
   WeightRows result = weight;
   std::swap(result.in, result.out);
+  result.float8 = nullptr;
   result.read = [weight](std::int64_t first, std::int64_t count, void* into, std::int64_t stride) {
     constexpr std::int64_t block_rows = 64;
     std::vector<std::byte> block(

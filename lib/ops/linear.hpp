@@ -3,6 +3,7 @@
 #include <memory>
 
 #include "ops/onednn.hpp"
+#include "tensor/float8.hpp"
 #include "tensor/numerics.hpp"
 #include "tensor/tensor.hpp"
 
@@ -22,6 +23,8 @@ struct WeightRows {
   std::function<void(std::int64_t first, std::int64_t count, void* into, std::int64_t stride)> read;
   Device device;  ///< the device that computes
   Numerics numerics;
+  /// The same rows as a checkpoint stores them; null: not in 8 bits.
+  std::shared_ptr<const Float8Rows> float8 = nullptr;
 };
 
 /// The transposed weight, [in, out]. Rows are read in blocks, and each block once for every call.

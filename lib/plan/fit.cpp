@@ -132,8 +132,10 @@ MemoryPlan plan_memory(const Plan& plan, const Workload& workload, const PlanMac
     if (stage.on_host) {
       StreamedWeights streamed = workload.text.streamed_layer;
       streamed.bytes *= stage.last - stage.first;
-      more = without_streamed(more, streamed, 0, streamed.host_window);
-      memory.ranks.at(index(plan.roles.text.first + stage.rank)).text_on_host += streamed.bytes;
+      streamed.host_bytes *= stage.last - stage.first;
+      more = without_streamed(more, streamed, Residence::host, 0, streamed.host_window);
+      memory.ranks.at(index(plan.roles.text.first + stage.rank)).text_on_host +=
+          streamed.host_bytes;
     }
     more.weights += mine.weights;
     keep_larger(mine, more);
@@ -148,8 +150,9 @@ MemoryPlan plan_memory(const Plan& plan, const Workload& workload, const PlanMac
                           ? std::min(waiting, workload.largest_embedding_bytes)
                           : waiting;
     for (const ClipPlan& size : plan.sizes) {
-      const StageMemory denoise = without_streamed(size.ranks[r].denoise, size.workload.streamed,
-                                                   kept[r], plan.weights.window);
+      const StageMemory denoise =
+          without_streamed(size.ranks[r].denoise, size.workload.streamed, plan.weights.residence,
+                           kept[r], plan.weights.window);
       keep_larger(mine.encode, size.ranks[r].encode);
       keep_larger(mine.denoise, denoise);
       if (plan.weights.residence == Residence::replicated) {
@@ -209,7 +212,7 @@ Plan with_weights(Plan plan, Residence residence, const Workload& workload,
                   const PlanMachine& machine, bool moves_all = false) {
   const StreamedWeights& streamed = workload.sizes.front().denoise.streamed;
   WeightPlan& weights = plan.weights;
-  weights = {.residence = residence, .all = streamed.bytes};
+  weights = {.residence = residence, .all = streamed.kept_bytes(residence)};
   if (residence == Residence::sharded) weights.window = streamed.gather_window;
   if (residence == Residence::host) weights.window = streamed.host_window;
   if (residence != Residence::replicated && !plan.memory.limits.empty()) {
@@ -222,7 +225,7 @@ Plan with_weights(Plan plan, Residence residence, const Workload& workload,
       if (residence == Residence::host) {
         weights.resident =
             std::min(weights.resident,
-                     smallest / static_cast<double>(std::max<std::int64_t>(1, streamed.bytes)));
+                     smallest / static_cast<double>(std::max<std::int64_t>(1, weights.all)));
       }
       equal = equal && smallest > 0.99 * largest;
       if (largest <= 0) shares.assign(shares.size(), 1);
@@ -240,7 +243,9 @@ Plan with_weights(Plan plan, Residence residence, const Workload& workload,
     }
   }
   weights.kept = to_integer(max * static_cast<double>(weights.all));
-  weights.fetched = to_integer((1 - min) * static_cast<double>(streamed.step));
+  weights.fetched =
+      to_integer((1 - min) * static_cast<double>(streamed.step) * static_cast<double>(weights.all) /
+                 static_cast<double>(std::max<std::int64_t>(1, streamed.host_bytes)));
   predict_memory(plan, workload, machine);
   return plan;
 }

@@ -17,10 +17,11 @@ std::vector<double> WeightPlan::kept_parts(std::size_t replica, int ranks) const
   return parts;
 }
 
-StageMemory without_streamed(StageMemory memory, const StreamedWeights& streamed, double kept,
-                             std::int64_t window) {
-  memory.weights -= to_integer((1 - kept) * static_cast<double>(streamed.bytes));
-  if (kept < 1) memory.working += window;
+StageMemory without_streamed(StageMemory memory, const StreamedWeights& streamed,
+                             Residence residence, double kept, std::int64_t window) {
+  const std::int64_t all = streamed.kept_bytes(residence);
+  memory.weights -= streamed.bytes - all + to_integer((1 - kept) * static_cast<double>(all));
+  if (kept < 1 || all < streamed.bytes) memory.working += window;
   return memory;
 }
 

@@ -21,10 +21,10 @@ struct WeightPlan {
   std::vector<double> kept_parts(std::size_t replica, int ranks) const;
 };
 
-/// Memory of a stage in which only the fraction `kept` of the streamed weights stays, and the
-/// others need a window of this size.
-StageMemory without_streamed(StageMemory memory, const StreamedWeights& streamed, double kept,
-                             std::int64_t window);
+/// Memory of a stage in which the fraction `kept` of the streamed weights stays where `residence`
+/// keeps them; with a window of this size if they are not all there as they are used.
+StageMemory without_streamed(StageMemory memory, const StreamedWeights& streamed,
+                             Residence residence, double kept, std::int64_t window);
 
 /// "sharded", "host", "replicated".
 const char* name_of(Residence residence);

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "layout/clip_layout.hpp"
+#include "layout/residence.hpp"
 #include "plan/device_map.hpp"
 #include "plan/roles.hpp"
 #include "tensor/ledger.hpp"
@@ -38,11 +39,27 @@ struct StageCost {
 /// Bytes of a stage's weights that need not stay on a rank: those of its linear layers.
 struct StreamedWeights {
   std::int64_t bytes = 0;  ///< of all, if they stay
+  /// Of all as they are kept if ranks divide them, or hosts keep them: less than `bytes` where a
+  /// checkpoint has them in 8 bits.
+  std::int64_t sharded_bytes = 0, host_bytes = 0;
   /// Working memory that they need if they do not stay: gathered from other ranks, or fetched from
   /// the host.
   std::int64_t gather_window = 0, host_window = 0;
-  /// Bytes that a step fetches if none stay: more than all where layers are computed twice.
+  /// Bytes that a step fetches from the host if none stay: more than all where layers are computed
+  /// twice.
   std::int64_t step = 0;
+
+  std::int64_t kept_bytes(Residence residence) const {
+    switch (residence) {
+      case Residence::replicated:
+        return bytes;
+      case Residence::sharded:
+        return sharded_bytes;
+      case Residence::host:
+        return host_bytes;
+    }
+    return bytes;
+  }
 };
 
 /// The text encoder: layers that a device map assigns to ranks.

@@ -161,7 +161,15 @@ Checkpoint Checkpoint::open(const fs::path& folder, std::string_view stem,
 
 Checkpoint Checkpoint::of_shapes(ExpectedShapes* asked) {
   Checkpoint out(nullptr);
+  out.only_shapes_ = true;
   out.asked_ = asked;
+  out.device_ = Device::shapes();
+  return out;
+}
+
+Checkpoint Checkpoint::without_values() const {
+  Checkpoint out = *this;
+  out.only_shapes_ = true;
   out.device_ = Device::shapes();
   return out;
 }
@@ -313,7 +321,7 @@ bool Checkpoint::describes_others(const std::string& held_as) const {
 
 void Checkpoint::ask(const std::string& name, const Shape& expected) const {
   if (given_ != nullptr) given_->keep(name, expected);
-  if (!only_shapes()) {
+  if (!only_shapes_) {
     find(name, expected);
   } else if (asked_ != nullptr) {
     asked_->insert_or_assign(name, expected);
@@ -323,7 +331,7 @@ void Checkpoint::ask(const std::string& name, const Shape& expected) const {
 Tensor Checkpoint::load(const std::string& name, const Shape& expected, DType dtype) const {
   // Not in the memory of whoever gives them.
   if (given_ != nullptr) return given_->take(name, expected).to(dtype).clone().on(device_);
-  if (only_shapes()) {
+  if (only_shapes_) {
     ask(name, expected);
     return Tensor::empty(expected, dtype, device_.host()).on(device_);
   }
@@ -341,7 +349,7 @@ Tensor Checkpoint::load_rows(const std::string& name, const Shape& expected, std
   Shape shape = expected;
   shape[0] = count;
   Tensor out = Tensor::empty(std::move(shape), dtype, device_.host());
-  if (only_shapes()) {
+  if (only_shapes_) {
     if (given_ == nullptr) ask(name, expected);  // those that are given were asked for before
     return out.on(device_);
   }
@@ -402,6 +410,32 @@ void Checkpoint::read_rows(const std::string& name, const Shape& expected, std::
       convert(values + i * row, DType::float32, target + i * stride * size_of(dtype), dtype, row);
     }
   }
+}
+
+std::optional<Float8Rows> Checkpoint::float8_rows(const std::string& name,
+                                                  const Shape& expected) const {
+  if (given_ != nullptr || contents_ == nullptr) return std::nullopt;
+  const auto* found = find(name);
+  if (found == nullptr && only_shapes_) return std::nullopt;
+  const auto& [held_as, info] = find(name, expected);
+  const Float8Values* values = float8_values(info.dtype);
+  const bool changed = changes_ != nullptr && changes_->find(held_as) != nullptr;
+  if (values == nullptr || changed) return std::nullopt;
+  Float8Rows rows{.values = values, .factors = {}, .read = {}};
+  if (only_shapes_) return rows;
+  rows.factors.assign(static_cast<std::size_t>(expected.at(0)), 1);
+  if (const auto* scale = scale_of(held_as)) {
+    const std::vector<float> factors = scales(*scale, 0, expected[0]);
+    for (std::size_t i = 0; i < rows.factors.size(); ++i) {
+      rows.factors[i] = factors[factors.size() == 1 ? 0 : i];
+    }
+  }
+  const std::int64_t row = numel(expected) / std::max<std::int64_t>(1, expected[0]);
+  rows.read = [own = *this, name = contents_->prefix + held_as, file = info.file, row](
+                  std::int64_t first, std::int64_t count, std::byte* into) {
+    own.files().at(file).read_float8(name, first * row, count * row, into);
+  };
+  return rows;
 }
 
 void Checkpoint::check(const ExpectedShapes& expected) const {

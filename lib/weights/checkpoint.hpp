@@ -3,11 +3,13 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
+#include "tensor/float8.hpp"
 #include "tensor/numerics.hpp"
 #include "tensor/tensor.hpp"
 #include "weights/model_paths.hpp"
@@ -62,6 +64,10 @@ class Checkpoint {
   /// `asked`, which must outlive the checkpoint and its copies, unless it is null.
   static Checkpoint of_shapes(ExpectedShapes* asked = nullptr);
 
+  /// The same checkpoint, whose tensors have no values: as of_shapes(), but which of them are
+  /// stored in 8 bits is known.
+  Checkpoint without_values() const;
+
   /// The same checkpoint, whose tensors are loaded to this device (default: the host), for layers
   /// that compute with these numerics.
   Checkpoint on(Device device, const Numerics& numerics = {}) const;
@@ -103,6 +109,10 @@ class Checkpoint {
   void read_rows(const std::string& name, const Shape& expected, std::int64_t begin,
                  std::int64_t count, DType dtype, void* into, std::int64_t stride) const;
 
+  /// The rows of the tensor as they are stored, if that is in 8 bits, and their values times the
+  /// factors are what load() rounds: no LoRA changes them. Errors as load().
+  std::optional<Float8Rows> float8_rows(const std::string& name, const Shape& expected) const;
+
   /// Throws Error(data) for the first tensor that is missing, has another shape, or has a type that
   /// cannot be loaded. Reads no tensor data.
   void check(const ExpectedShapes& expected) const;
@@ -121,7 +131,6 @@ class Checkpoint {
   };
 
   explicit Checkpoint(std::shared_ptr<const Contents> contents) : contents_(std::move(contents)) {}
-  bool only_shapes() const { return contents_ == nullptr; }
   const TensorInfos::value_type* find(const std::string& name) const;
   const TensorInfos::value_type& find(const std::string& name, const Shape& expected) const;
   const SafetensorsFile& tensor_file(const TensorInfo& info) const { return files().at(info.file); }
@@ -131,7 +140,8 @@ class Checkpoint {
   std::vector<float> scales(const TensorInfos::value_type& scale, std::int64_t begin,
                             std::int64_t count) const;
 
-  std::shared_ptr<const Contents> contents_;  ///< null for shapes only
+  std::shared_ptr<const Contents> contents_;  ///< null of of_shapes()
+  bool only_shapes_ = false;
   ExpectedShapes* asked_ = nullptr;
   std::shared_ptr<const LoraChanges> changes_;
   struct GivenValues;

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "base/units.hpp"
-#include "weights/float8.hpp"
+#include "tensor/float8.hpp"
 #include "weights/json.hpp"
 
 namespace reelmesh {

@@ -5,7 +5,7 @@
 #include <memory>
 
 #include "tensor/convert.hpp"
-#include "weights/float8.hpp"
+#include "tensor/float8.hpp"
 #include "weights/json.hpp"
 
 namespace reelmesh {
@@ -114,13 +114,24 @@ void SafetensorsFile::read(const std::string& name, std::int64_t first, std::int
         std::byte* target =
             static_cast<std::byte*>(into) + ((r + i) * stride + done) * size_of(dtype);
         if (float8 != nullptr) {
-          convert_float8(*float8, source, target, dtype, length);
+          convert_float8(*float8, 1, source, target, dtype, length);
         } else {
           convert(source, *from, target, dtype, length);
         }
       }
     }
   }
+  file_.require_unchanged();
+}
+
+void SafetensorsFile::read_float8(const std::string& name, std::int64_t first, std::int64_t count,
+                                  std::byte* into) const {
+  const TensorInfo& info = tensors_.at(name);
+  expect(float8_values(info.dtype) != nullptr && first >= 0 && count >= 0 && first <= info.bytes &&
+             count <= info.bytes - first,
+         "{}: numbers {} to {} of tensor '{}' {}", path().string(), first, first + count, name,
+         to_string(info.shape));
+  file_.read_part(info.begin + first, count, into);
   file_.require_unchanged();
 }
 

@@ -33,6 +33,9 @@ class SafetensorsFile {
   /// on, to rows of `into` that are `stride` elements apart. Thread-safe.
   void read(const std::string& name, std::int64_t first, std::int64_t rows, std::int64_t row,
             DType dtype, void* into, std::int64_t stride) const;
+  /// Elements [first, first + count) of a tensor that has float8_values(), as they are stored.
+  void read_float8(const std::string& name, std::int64_t first, std::int64_t count,
+                   std::byte* into) const;
 
  private:
   RegularFile file_;

@@ -141,6 +141,30 @@ class Wan(Interrupted):
         numpy.testing.assert_array_equal(clips[0]["latents"], clips[1]["latents"])
         self.assertTrue(numpy.isfinite(clips[0]["latents"]).all())
 
+        # Ranks that share them keep those that no LoRA changes as they are: a byte each, of four.
+        numbers = sum(numpy.prod(entry["shape"]) for entry in header.values()
+                      if entry["dtype"] == "F8_E4M3")
+        job = self.few_steps(FEW["clips"][1])
+        expected = None
+        for ranks, folder, weights in ((1, "wide", "replicated"), (1, "float8", "sharded"),
+                                       (3, "float8", "sharded"), (2, "float8", "host")):
+            with self.subTest(ranks=ranks, weights=weights):
+                more = {"model.transformer": self.folder / folder, "parallel.weights": weights,
+                        "output.path": self.folder / f"{weights}_{ranks}"}
+                found = read_clip(self.make(job | more, ranks=ranks))["latents"]
+                expected = found if expected is None else expected
+                numpy.testing.assert_array_equal(found, expected)
+        bytes_of = {}
+        for folder, weights in (("float8", "sharded"), ("wide", "sharded"), ("float8", "host")):
+            more = {"model.transformer": self.folder / folder, "parallel.weights": weights}
+            planned = self.planned(job | more | {"output.path": self.folder / "plan"}, "--ranks", 2)
+            bytes_of[folder, weights] = planned["weights"]
+        kept = bytes_of["float8", "sharded"]
+        self.assertLessEqual(numbers, kept["all"])
+        self.assertLess(kept["all"], bytes_of["wide", "sharded"]["all"] - 2.9 * numbers)
+        self.assertLess(kept["step_fetched"], 0.6 * kept["all"])
+        self.assertGreater(bytes_of["float8", "host"]["all"], 4 * numbers)  # packed, if they stay
+
     def test_goes_on_within_a_clip(self):
         """UniPC's history, the latents of an image and, with a cache, the residual are saved; other
         ranks go on."""

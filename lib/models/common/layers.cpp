@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstring>
+#include <optional>
+#include <utility>
 
 #include "ops/parallel.hpp"
 
@@ -28,6 +30,39 @@ ops::Linear load_linears(const Checkpoint& weights, const std::vector<std::strin
   return ops::Linear(layer.weight, layer.bias);
 }
 
+namespace {
+
+// Of the concatenated weights, if all are stored in the same type of 8 bits.
+std::shared_ptr<const Float8Rows> float8_rows(const Checkpoint& weights,
+                                              const std::vector<std::string>& names,
+                                              const Shape& shape) {
+  std::vector<Float8Rows> parts;
+  for (const std::string& name : names) {
+    std::optional<Float8Rows> rows = weights.float8_rows(name + ".weight", shape);
+    if (!rows || (!parts.empty() && parts.front().values != rows->values)) return nullptr;
+    parts.push_back(*std::move(rows));
+  }
+  if (parts.size() == 1) return std::make_shared<const Float8Rows>(std::move(parts.front()));
+  Float8Rows all{.values = parts.front().values, .factors = {}, .read = {}};
+  for (const Float8Rows& part : parts) {
+    all.factors.insert(all.factors.end(), part.factors.begin(), part.factors.end());
+  }
+  const std::int64_t out = shape[0], row = numel(shape) / out;
+  all.read = [parts = std::move(parts), out, row](std::int64_t first, std::int64_t count,
+                                                  std::byte* into) {
+    while (count > 0) {
+      const std::int64_t some = std::min(count, out - first % out);
+      parts[static_cast<std::size_t>(first / out)].read(first % out, some, into);
+      into += some * row;
+      first += some;
+      count -= some;
+    }
+  };
+  return std::make_shared<const Float8Rows>(std::move(all));
+}
+
+}  // namespace
+
 LinearParameters linear_parameters(const Checkpoint& weights, const std::vector<std::string>& names,
                                    std::int64_t in, std::int64_t out, DType dtype, bool bias,
                                    const Shape& stored) {
@@ -45,7 +80,9 @@ LinearParameters linear_parameters(const Checkpoint& weights, const std::vector<
       count -= some;
     }
   };
-  LinearParameters layer{{in, parts * out, dtype, read, weights.device(), weights.numerics()}, {}};
+  LinearParameters layer{{in, parts * out, dtype, read, weights.device(), weights.numerics(),
+                          float8_rows(weights, names, shape)},
+                         {}};
   for (const std::string& name : names) weights.ask(name + ".weight", shape);
   if (bias) {
     const Device host = weights.device().host();

@@ -41,6 +41,23 @@ LayerMaker::LayerMaker(const Checkpoint& weights, DType dtype, const WeightPlace
       stream_(placement),
       beside_(placement) {}
 
+namespace {
+
+// Rows [begin, begin + count) of these; null of null.
+std::shared_ptr<const Float8Rows> rows_of(const std::shared_ptr<const Float8Rows>& all,
+                                          std::int64_t begin, std::int64_t count) {
+  if (all == nullptr) return nullptr;
+  Float8Rows rows{.values = all->values, .factors = {}, .read = {}};
+  if (all->factors.empty()) return std::make_shared<const Float8Rows>(std::move(rows));
+  rows.factors.assign(all->factors.begin() + begin, all->factors.begin() + begin + count);
+  rows.read = [all, begin](std::int64_t first, std::int64_t some, std::byte* into) {
+    all->read(begin + first, some, into);
+  };
+  return std::make_shared<const Float8Rows>(std::move(rows));
+}
+
+}  // namespace
+
 std::vector<LinearParameters> LayerMaker::Made::parameters(const Checkpoint& weights,
                                                            bool bias) const {
   LinearParameters all = linear_parameters(weights, names, in, out, dtype, bias, options.stored);
@@ -49,6 +66,7 @@ std::vector<LinearParameters> LayerMaker::Made::parameters(const Checkpoint& wei
     if (bias) all.bias = channel_first(all.bias, channels);
     const auto read = all.weight.read;
     const std::int64_t size = size_of(dtype);
+    all.weight.float8 = nullptr;
     all.weight.read = [read, channels, pixels, size](std::int64_t first, std::int64_t count,
                                                      void* into, std::int64_t stride) {
       for (std::int64_t i = 0; i < count; ++i) {
@@ -67,6 +85,7 @@ std::vector<LinearParameters> LayerMaker::Made::parameters(const Checkpoint& wei
                                                         void* into, std::int64_t stride) {
       read(begin + first, some, into, stride);
     };
+    piece.weight.float8 = rows_of(all.weight.float8, begin, count);
     if (bias) piece.bias = all.bias.rows(begin, count);
     pieces.push_back(piece);
     begin += count;
@@ -90,7 +109,9 @@ WeightStream* LayerMaker::stream(Residing residing) {
 LinearLayer LayerMaker::linear(const std::vector<std::string>& names, std::int64_t in,
                                std::int64_t out, const LinearOptions& options) {
   Made made{names, in, out, options, options.dtype.value_or(dtype_)};
-  for (const LinearParameters& piece : made.parameters(weights_, true)) {
+  for (LinearParameters& piece : made.parameters(weights_, true)) {
+    // Values that a training changes are not of 8 bits.
+    if (training_ != nullptr && !training_->lora()) piece.weight.float8 = nullptr;
     WeightStream* passes = stream(options.residing);
     made.products.push_back(passes != nullptr ? passes->add(piece.weight, piece.bias)
                                               : ops::Linear(piece.weight, piece.bias));

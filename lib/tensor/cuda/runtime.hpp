@@ -12,6 +12,10 @@
 #include "tensor/device.hpp"
 #include "tensor/dtype.hpp"
 
+namespace reelmesh {
+class Tensor;
+}
+
 namespace reelmesh::cuda {
 
 struct Devices {
@@ -69,5 +73,8 @@ inline void (*watch)(double seconds) = nullptr;
 /// As reelmesh::convert, on the device.
 void convert(Device device, const void* from, DType from_type, void* into, DType into_type,
              std::int64_t count);
+/// As reelmesh::expand_float8.
+void expand_float8(Device device, const Tensor& bytes, const Tensor& values, const Tensor& factors,
+                   Tensor& into);
 
 }  // namespace reelmesh::cuda

@@ -3,9 +3,11 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <cstring>
 #include <functional>
 #include <mutex>
+#include <random>
 #include <string>
 
 #include "ops/onednn.hpp"
@@ -179,6 +181,97 @@ TEST_P(Streams, RanksReadAndKeepOnlyTheirShare) {
       }
     }
     EXPECT_NEAR(double(kept), double(all_kept) / world.size(), double(largest_unit));
+  }
+}
+
+// Weights whose numbers a checkpoint has in 8 bits, and the same values in memory.
+struct Float8Weight {
+  Tensor bytes, factors, values;
+  std::shared_ptr<std::atomic<int>> rows_read = std::make_shared<std::atomic<int>>();
+
+  Float8Weight(const Shape& shape, unsigned seed, DType dtype)
+      : bytes(Tensor::empty(shape, DType::uint8)), factors(random_tensor({shape[0]}, seed)) {
+    std::mt19937 random(seed);
+    for (std::uint8_t& byte : bytes.span<std::uint8_t>()) {
+      do {
+        byte = static_cast<std::uint8_t>(random() % 256);
+      } while ((byte & 127U) == 127U);  // NaN
+    }
+    const Float8Values& of = table();
+    Tensor numbers = Tensor::empty({std::ssize(of)}, DType::float32);
+    std::ranges::copy(of, numbers.data<float>());
+    values = expand_float8(bytes, numbers, factors, dtype);
+  }
+  static const Float8Values& table() { return *float8_values("F8_E4M3"); }
+
+  ops::WeightRows rows() const {
+    const auto read = [own = *this](std::int64_t first, std::int64_t count, std::byte* into) {
+      *own.rows_read += static_cast<int>(count);
+      std::memcpy(into, own.bytes.rows(first, count).raw(),
+                  static_cast<std::size_t>(count * own.bytes.shape(1)));
+    };
+    const std::span<const float> each = factors.span<float>();
+    const Float8Rows stored{&table(), {each.begin(), each.end()}, read};
+    const auto wide = [own = values](std::int64_t first, std::int64_t count, void* into,
+                                     std::int64_t stride) {
+      const std::int64_t in = own.shape(1), size = size_of(own.dtype());
+      for (std::int64_t r = 0; r < count; ++r) {
+        std::memcpy(static_cast<std::byte*>(into) + r * stride * size, own.rows(first + r, 1).raw(),
+                    static_cast<std::size_t>(in * size));
+      }
+    };
+    return {bytes.shape(1),
+            bytes.shape(0),
+            values.dtype(),
+            wide,
+            {},
+            {},
+            std::make_shared<const Float8Rows>(stored)};
+  }
+};
+
+TEST_P(Streams, KeepNumbersOf8BitsAsTheyAre) {
+  const Case& c = GetParam();
+  const auto weights = [] {
+    return memory_by_purpose(false).present[static_cast<std::size_t>(Purpose::weights)];
+  };
+  for (const DType dtype : {DType::float32, DType::bfloat16}) {
+    WeightStream stream(c.placement());
+    std::vector<ops::Linear> layers, expected;
+    std::int64_t numbers = 0, rows = 0;
+    std::vector<std::int64_t> read{0};
+    const std::int64_t before = weights();
+    for (unsigned i = 0; i < shapes.size(); ++i) {
+      const Float8Weight weight(shapes[i], i, dtype);
+      const PurposeScope purpose(Purpose::weights);
+      layers.push_back(stream.add(weight.rows(), {}));
+      numbers += numel(shapes[i]);
+      rows += shapes[i][0];
+      read[0] += *weight.rows_read;
+    }
+    std::vector<std::int64_t> kept{weights() - before};
+    test::world().sum(kept);
+    test::world().sum(read);
+    if (c.residence == Residence::sharded && c.resident == 0) {
+      EXPECT_EQ(kept[0], numbers) << "one byte each, on one rank";
+      EXPECT_EQ(read[0], rows);
+    } else if (c.residence != Residence::sharded) {
+      EXPECT_EQ(read[0], 0) << "processors pack them, or read them at each use";
+    }
+    for (unsigned i = 0; i < shapes.size(); ++i) {
+      expected.emplace_back(Float8Weight(shapes[i], i, dtype).values);
+    }
+    for (unsigned pass = 0; pass < 3; ++pass) {
+      const Tensor x = random_tensor({pass == 1 ? 0 : 70 + pass, 24}, pass, dtype);
+      Tensor y = x, z = x;
+      for (const ops::Linear& layer : layers) y = layer(y, ops::Activation::silu);
+      for (const ops::Linear& layer : expected) z = layer(z, ops::Activation::silu);
+      EXPECT_TRUE(same_bits(y, z)) << "pass " << pass;
+    }
+    if (c.residence == Residence::sharded) {
+      EXPECT_THROW(layers[0].set_together(Float8Weight(shapes[0], 0, dtype).rows()), Error)
+          << "other values are not of 8 bits";
+    }
   }
 }
 

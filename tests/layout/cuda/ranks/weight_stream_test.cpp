@@ -1,7 +1,10 @@
 // Weights that are elsewhere, in calls that are captured as CUDA graphs.
 #include "layout/weight_stream.hpp"
 
+#include <algorithm>
 #include <cstring>
+#include <span>
+#include <utility>
 
 #include "layout/repeated_call.hpp"
 #include "support/gpu_ranks.hpp"
@@ -61,6 +64,53 @@ TEST_P(WeightStreamOnGpu, GoesOnAfterAFailedCapture) {
             << failing << ", call " << seed;
       }
       EXPECT_EQ(calls, capturable ? 4 : 3);
+    }
+  }
+}
+
+// Also rows of which packs of 16 bytes do not consist.
+TEST_P(WeightStreamOnGpu, NumbersOf8BitsAreExpandedWhereTheyAreUsed) {
+  const Float8Values& table = *float8_values("F8_E5M2");
+  Tensor values = Tensor::empty({std::ssize(table)}, DType::float32);
+  std::ranges::copy(table, values.data<float>());
+  for (const DType dtype : {DType::float32, DType::float16, DType::bfloat16}) {
+    for (const std::int64_t width : {channels, std::int64_t{42}}) {
+      for (const auto& [residence, resident] :
+           {std::pair{Residence::sharded, 0.0}, std::pair{Residence::host, 0.0},
+            std::pair{Residence::host, 1.0}}) {
+        WeightStream stream({residence, world, {}, false, resident});
+        std::vector<ops::Linear> streamed, plain;
+        for (unsigned i = 0; i < layers; ++i) {
+          const Tensor factors = random_tensor({width}, i);
+          Tensor bytes = Tensor::empty({width, width}, DType::uint8);
+          std::uint8_t next = 0;
+          for (std::uint8_t& byte : bytes.span<std::uint8_t>()) byte = next++ % 64;
+          const Tensor weight = expand_float8(bytes, values, factors, dtype);
+          const auto read = [bytes](std::int64_t first, std::int64_t count, std::byte* into) {
+            std::memcpy(into, bytes.rows(first, count).raw(),
+                        static_cast<std::size_t>(count * bytes.shape(1)));
+          };
+          const std::span<const float> each = factors.span<float>();
+          streamed.push_back(stream.add({width,
+                                         width,
+                                         dtype,
+                                         {},
+                                         device,
+                                         {},
+                                         std::make_shared<const Float8Rows>(
+                                             Float8Rows{&table, {each.begin(), each.end()}, read})},
+                                        {}));
+          plain.emplace_back(weight.on(device));
+        }
+        for (unsigned pass = 0; pass < 2; ++pass) {
+          Tensor x = random_tensor({9, width}, pass, dtype).on(device), y = x;
+          for (const ops::Linear& layer : streamed) x = layer(x);
+          for (const ops::Linear& layer : plain) y = layer(y);
+          EXPECT_TRUE(same_bits(x.on({}), y.on({})))
+              << name_of(dtype) << ", " << width << " channels, "
+              << (residence == Residence::host ? "host" : "sharded") << ", pass " << pass;
+        }
+      }
     }
   }
 }
