@@ -9,6 +9,7 @@
 #include "ops/onednn.hpp"
 #include "ops/operation.hpp"
 #include "ops/parallel.hpp"
+#include "ops/pointwise_functions.hpp"
 #include "ops/row_sums.hpp"
 #include "ops/rows.hpp"
 #include "tensor/convert.hpp"
@@ -86,6 +87,10 @@ REELMESH_CLONES void gelu_row(float* x, std::int64_t n) {
 
 REELMESH_CLONES void gelu_backward_row(const float* x, float* d, std::int64_t n) {
   for (std::int64_t i = 0; i < n; ++i) d[i] = d[i] * gelu_tanh_slope(x[i]);
+}
+
+REELMESH_CLONES void exact_gelu_backward_row(const float* x, float* d, std::int64_t n) {
+  for (std::int64_t i = 0; i < n; ++i) d[i] = GeluGradient{}(x[i], d[i]);
 }
 
 float* row_scratch(std::int64_t n) {
@@ -189,18 +194,23 @@ Tensor gelu_tanh(const Tensor& x) {
   return out;
 }
 
-void gelu_tanh_backward(const Tensor& x, Tensor& d) {
+// row: x and d of some elements → their new d
+void multiply_by_slope(const Tensor& x, Tensor& d,
+                       void (*row)(const float*, float*, std::int64_t)) {
   visit_float(x.dtype(), [&](auto type) {
     using T = decltype(type);
     for_each_piece(x, [&](std::int64_t first, std::int64_t n) {
       float* values = row_scratch(2 * n);
       convert(x.data<T>() + first, values, n);
       convert(d.data<T>() + first, values + n, n);
-      gelu_backward_row(values, values + n, n);
+      row(values, values + n, n);
       convert(values + n, d.data<T>() + first, n);
     });
   });
 }
+
+void gelu_tanh_backward(const Tensor& x, Tensor& d) { multiply_by_slope(x, d, gelu_backward_row); }
+void gelu_backward(const Tensor& x, Tensor& d) { multiply_by_slope(x, d, exact_gelu_backward_row); }
 
 }  // namespace cpu
 
@@ -261,13 +271,29 @@ Tensor gelu_tanh(const Tensor& x) {
   return out;
 }
 
-void gelu_tanh_backward(const Tensor& x, Tensor& d) {
+namespace {
+
+void expect_alike(const Tensor& x, const Tensor& d) {
   expect(x.shape() == d.shape() && x.dtype() == d.dtype(), "gradient {} of an activation of {}",
          d.shape(), x.shape());
+}
+
+}  // namespace
+
+void gelu_tanh_backward(const Tensor& x, Tensor& d) {
+  expect_alike(x, d);
   if (x.empty()) return;
   note_moved(3 * x.bytes());
   dispatch(
       x.device(), [&] { gpu::gelu_tanh_backward(x, d); }, [&] { cpu::gelu_tanh_backward(x, d); });
+}
+
+void gelu_backward(const Tensor& x, Tensor& d) {
+  expect_alike(x, d);
+  if (x.empty()) return;
+  note_moved(3 * x.bytes());
+  dispatch(
+      x.device(), [&] { gpu::gelu_backward(x, d); }, [&] { cpu::gelu_backward(x, d); });
 }
 
 }  // namespace reelmesh::ops

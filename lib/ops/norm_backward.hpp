@@ -26,7 +26,8 @@ Tensor gated(const Tensor& d, const Gate& gate);
 
 /// 0.5·x·(1 + tanh(√(2/π)·(x + 0.044715·x³))), as Activation::gelu_tanh. Gradient on a tape: of x.
 Tensor gelu_tanh(const Tensor& x);
-/// d *= the derivative of gelu_tanh at x, in place; same shape and type.
+// d *= the derivative of an activation at x, in place; same shape and type.
 void gelu_tanh_backward(const Tensor& x, Tensor& d);
+void gelu_backward(const Tensor& x, Tensor& d);  ///< of ops::gelu()
 
 }  // namespace reelmesh::ops

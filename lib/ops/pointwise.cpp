@@ -10,6 +10,7 @@
 #include "ops/cuda/ops.hpp"
 #include "ops/index_math.hpp"
 #include "ops/math.hpp"
+#include "ops/norm_backward.hpp"
 #include "ops/parallel.hpp"
 #include "ops/pointwise_functions.hpp"
 #include "ops/rows.hpp"
@@ -310,9 +311,18 @@ Tensor silu_backward(const Tensor& x, const Tensor& d) {
 
 Tensor gelu(const Tensor& x) {
   note_moved(2 * x.bytes());
-  return dispatch(
+  Tensor out = dispatch(
       x.device(), [&] { return gpu::gelu(x); }, [&] { return cpu::gelu(x); },
       [&] { return like(x); });
+  if (Tape* tape = Tape::of(x)) {
+    tape->record(out, [tape, x](Tensor d) {
+      Tape::own(d);
+      d = d.reshape(x.shape());
+      gelu_backward(x, d);
+      add_gradient(*tape, x, std::move(d));
+    });
+  }
+  return out;
 }
 
 Tensor scaled(const Tensor& x, float factor) {

@@ -27,6 +27,14 @@ struct Silu {
 struct Gelu {
   [[gnu::always_inline]] REELMESH_HOST_DEVICE float operator()(float x) const { return gelu(x); }
 };
+/// d times the derivative of gelu: Φ(x) + x·φ(x), with the normal distribution Φ and its density φ.
+struct GeluGradient {
+  [[gnu::always_inline]] REELMESH_HOST_DEVICE float operator()(float x, float d) const {
+    const float share = 0.5F * (1.0F + erf_approx(0.70710678118654752440F * x));
+    const float density = 0.39894228040143267794F * exp_approx(-0.5F * (x * x));
+    return d * (share + x * density);
+  }
+};
 struct Scale {
   float factor;
   [[gnu::always_inline]] REELMESH_HOST_DEVICE float operator()(float x) const { return factor * x; }

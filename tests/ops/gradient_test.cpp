@@ -93,6 +93,7 @@ TEST(Gradients, OfSumsAndActivations) {
                     }});
   expect_gradients({{random({1, 7}, 3)}, 1, [](Inputs in) { return ops::silu(in[0]); }});
   expect_gradients({{random({3, 4}, 4)}, 1, [](Inputs in) { return ops::gelu_tanh(in[0]); }});
+  expect_gradients({{random({3, 4}, 5)}, 1, [](Inputs in) { return ops::gelu(in[0]); }});
 }
 
 TEST(Gradients, OfRows) {

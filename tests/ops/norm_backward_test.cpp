@@ -242,10 +242,11 @@ TEST(Gated, MultipliesAsAddGatedDoes) {
   }
 }
 
-double gelu(double x) {
+double gelu_by_tanh(double x) {
   return 0.5 * x *
          (1 + std::tanh(std::sqrt(2 / std::numbers::pi) * (x + 0.044715 * std::pow(x, 3))));
 }
+double gelu_by_erf(double x) { return 0.5 * x * (1 + std::erf(x / std::numbers::sqrt2)); }
 
 // Over several pieces of a tensor, with a tail; values up to 20 and beyond, where tanh is 1.
 Tensor gelu_arguments(DType dtype) { return random_tensor({3, 2731}, 1, dtype, 6.0F); }
@@ -257,7 +258,7 @@ TEST(GeluTanh, HasTheValuesOfItsDefinition) {
     const Tensor wide = x.to(DType::float32), found = y.to(DType::float32);
     const double precision = dtype == DType::float32 ? 1e-6 : tolerance(dtype);
     for (std::int64_t i = 0; i < x.numel(); ++i) {
-      const double expected = gelu(wide.data<float>()[i]);
+      const double expected = gelu_by_tanh(wide.data<float>()[i]);
       ASSERT_NEAR(found.data<float>()[i], expected, precision * std::max(1.0, std::abs(expected)))
           << name_of(dtype) << " of " << wide.data<float>()[i];
     }
@@ -273,21 +274,26 @@ TEST(GeluTanh, HasTheBitsOfAProductsActivation) {
   EXPECT_TRUE(same_bits(gelu_tanh(layer(x)), layer(x, Activation::gelu_tanh)));
 }
 
-TEST(GeluTanhBackward, IsTheDerivative) {
+void expect_derivative(void (*backward)(const Tensor&, Tensor&), double (*function)(double)) {
   for (const DType dtype : norm_types) {
     const Tensor x = gelu_arguments(dtype), d = random_tensor(x.shape(), 2, dtype);
     Tensor found = d.clone();
-    gelu_tanh_backward(x, found);
+    backward(x, found);
     Tensor expected = Tensor::empty(x.shape(), DType::float32);
     for (std::int64_t i = 0; i < x.numel(); ++i) {
       set_row(expected, i,
-              gradient([](const Row& value) { return Row{gelu(value[0])}; }, row_of(x, i, 1),
+              gradient([&](const Row& value) { return Row{function(value[0])}; }, row_of(x, i, 1),
                        row_of(d, i, 1)));
     }
     EXPECT_LT(relative_error(found, expected), tolerance(dtype)) << name_of(dtype);
   }
   Tensor d = random_tensor({3}, 1);
-  EXPECT_THROW(gelu_tanh_backward(random_tensor({4}, 2), d), Error);
+  EXPECT_THROW(backward(random_tensor({4}, 2), d), Error);
+}
+
+TEST(GeluBackward, IsTheDerivative) {
+  expect_derivative(gelu_tanh_backward, gelu_by_tanh);
+  expect_derivative(gelu_backward, gelu_by_erf);
 }
 
 TEST(NormBackward, OfNoElementsDoesNothing) {
@@ -296,6 +302,7 @@ TEST(NormBackward, OfNoElementsDoesNothing) {
   layer_norm_backward(none, w, 1e-5F, {}, none, d);
   normalise_and_rotate_backward(of_heads.clone(), {w, w, 1e-6F}, {}, {}, 0, of_heads);
   gelu_tanh_backward(none, d);
+  gelu_backward(none, d);
   EXPECT_EQ(gated(none, {random_tensor({1, 16}, 2), 1, {}}).shape(), none.shape());
   EXPECT_EQ(gelu_tanh(none).shape(), none.shape());
 }

@@ -155,6 +155,10 @@ inline std::vector<OpCut> op_table(bool real_sizes) {
          ops::gelu_tanh_backward(y, x);
          return x;
        })},
+      {"gelu_backward", "rows", 129, elementwise([](Part&, Tensor x, const Tensor& y) {
+         ops::gelu_backward(y, x);
+         return x;
+       })},
       {"add_table", "tokens", 129, for_lengths([](Part& part, std::int64_t n) -> Results {
          Tensor x = part.cut({part.all, 2, n});
          ops::add_table(x, part.cut({part.all, n}));

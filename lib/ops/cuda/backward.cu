@@ -3,6 +3,7 @@
 #include "ops/cuda/backward.hpp"
 #include "ops/index_math.hpp"
 #include "ops/math.hpp"
+#include "ops/pointwise_functions.hpp"
 #include "tensor/cuda/packs.cuh"
 
 namespace reelmesh::gpu {
@@ -147,9 +148,15 @@ struct Gated {
 struct Gelu {
   __device__ float operator()(float x) const { return ops::gelu_tanh(x); }
 };
-struct GeluBackward {
+struct GeluTanhGradient {
   __device__ float operator()(float x, float d) const { return d * ops::gelu_tanh_slope(x); }
 };
+
+// f: of x and of d → the new d.
+template <class F>
+void multiply_by_slope(const char* name, const F& f, const Tensor& x, Tensor& d) {
+  visit_float(x.dtype(), [&](auto type) { map<decltype(type)>(name, d, f, x, d); });
+}
 
 }  // namespace
 
@@ -235,8 +242,11 @@ Tensor gelu_tanh(const Tensor& x) {
 }
 
 void gelu_tanh_backward(const Tensor& x, Tensor& d) {
-  visit_float(x.dtype(),
-              [&](auto type) { map<decltype(type)>("gelu_backward", d, GeluBackward{}, x, d); });
+  multiply_by_slope("gelu_tanh_backward", GeluTanhGradient{}, x, d);
+}
+
+void gelu_backward(const Tensor& x, Tensor& d) {
+  multiply_by_slope("gelu_backward", ops::GeluGradient{}, x, d);
 }
 
 }  // namespace reelmesh::gpu

@@ -12,6 +12,7 @@ void normalise_and_rotate_backward(const Tensor& x, const ops::HeadNorm& norm,
 Tensor gated(const Tensor& d, const ops::Gate& gate);
 Tensor gelu_tanh(const Tensor& x);
 void gelu_tanh_backward(const Tensor& x, Tensor& d);
+void gelu_backward(const Tensor& x, Tensor& d);
 Tensor token_products(const Tensor& a, const Tensor& b);
 Tensor token_sums(const Tensor& a, const Tensor& b, std::int64_t first);
 

@@ -116,6 +116,9 @@ TEST_P(NormBackward, Gelu) {
     ops::gelu_tanh_backward(there(x), z);
     ops::gelu_tanh_backward(x, d);
     EXPECT_TRUE(same_bits(back(z), d)) << count;
+    ops::gelu_backward(there(x), z);
+    ops::gelu_backward(x, d);
+    EXPECT_TRUE(same_bits(back(z), d)) << count;
   }
 }
 
@@ -125,6 +128,7 @@ TEST_P(NormBackward, OfNoElementsDoesNothing) {
   ops::layer_norm_backward(none, w, 1e-5F, {}, none, d);
   ops::normalise_and_rotate_backward(of_heads.clone(), {w, w, 1e-6F}, {}, {}, 0, of_heads);
   ops::gelu_tanh_backward(none, d);
+  ops::gelu_backward(none, d);
   const Tensor gated = ops::gated(none, {there(random({1, 16}, 4)), 1, {}});
   const Tensor activated = ops::gelu_tanh(none);
   EXPECT_EQ(gated.shape(), none.shape());
