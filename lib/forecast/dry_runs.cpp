@@ -363,7 +363,8 @@ DryRuns::Step DryRuns::training_step(Trained& part, const Batch& batch, const De
                          .latents = clip.latents,
                          .branches = 1,
                          .size = clip.format.size,
-                         .fps = clip.fps()};
+                         .fps = clip.fps(),
+                         .image_rows = clip.image_rows()};
   const comm::Group peers = comm::Group::pretended(replica.index, replica.count);
   const Encoder* encoder = part.model->encoder.get();
   const auto own =
@@ -385,6 +386,10 @@ DryRuns::Step DryRuns::training_step(Trained& part, const Batch& batch, const De
                             .latents = Tensor::empty(box, DType::float32, host),
                             .target = Tensor::empty(box, DType::float32, host),
                             .text = Tensor::empty(text, precision_.tensors, host)};
+      if (family_.encodes_image_once()) sample.image = Tensor::empty(box, DType::float32, host);
+      if (!clip.vision.empty()) {
+        sample.vision = Tensor::empty(clip.vision, precision_.tensors, host);
+      }
       if (encoder != nullptr) {
         const Shape& pixels = own->image_pixels().box(rank).extent;
         sample.image = own->encode_image(Tensor::empty(pixels, DType::float32, host), {});
@@ -604,19 +609,19 @@ StageCost DryRuns::run_encoder(const Batch& batch, const DecodeLayout& layout, i
     const Layout pixels = encoded_pixels(clip, encoder.frames_of(cut, frames));
     const comm::Group group = comm::Group::pretended(rank, cut.ranks());
     const Device host = precision_.device().host();
-    const DType type = training_ ? DType::uint8 : clip.input->pixel_type();
-    {
-      const Tensor read = Tensor::empty(pixels.box(rank).extent, type, host);
-      if (training_) {
-        encoder.posterior({read, pixels, group}, cut);
-        return;
-      }
-      encoder.sample({read, pixels, group}, cut, clip.input->scale, {});
+    const auto read = [&](DType type) {
+      return Sharded{Tensor::empty(pixels.box(rank).extent, type, host), pixels, group};
+    };
+    if (training_) {
+      const Encoder::Posterior kept = encoder.posterior(read(DType::uint8), cut);
+      if (family_.encodes_image_once()) encoder.sample(read(DType::float32), cut, 1, {});
+    } else {
+      encoder.sample(read(clip.input->pixel_type()), cut, clip.input->scale, {});
     }
     if (!embeds) return;
     const Tensor image = Tensor::empty(family_.vision_pixels()->shape(), DType::float32, host);
     std::vector<Tensor> rows{encoders.vision->embed(image)};
-    if (clip.input->ends_with_image()) rows.push_back(encoders.vision->embed(image));
+    if (clip.input && clip.input->ends_with_image()) rows.push_back(encoders.vision->embed(image));
     ops::join_rows(rows);
   });
 }
@@ -632,7 +637,8 @@ StageCost DryRuns::decode(std::size_t size, const DecodeLayout& layout, int rank
 StageCost DryRuns::encode(std::size_t size, const DecodeLayout& layout, int rank) {
   Batch& batch = *batches_.at(size);
   // As InputStage: the first rank has the vision encoder.
-  const bool embeds = rank == 0 && !training_ && family_.vision_pixels();
+  const bool embeds =
+      rank == 0 && family_.vision_pixels() && (!training_ || family_.encodes_image_once());
   std::vector<std::int64_t> key = place_key(layout, rank);
   key.push_back(embeds);
   const auto [entry, is_new] = batch.encoded.try_emplace(key);

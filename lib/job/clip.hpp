@@ -37,6 +37,7 @@ struct Clip {
   Shape video;                     ///< [frame, row, column] of pixels
   std::optional<ClipInput> input;  ///< what it begins from, beside noise
   Shape vision;  ///< [row, channel] that a vision encoder makes of its images; empty: none
+  std::int64_t image_rows() const { return vision.empty() ? 0 : vision.front(); }
   SamplingRecipe sampling;
   std::int64_t saved_step = 0;        ///< completed steps in its restart file; 0: it has none
   std::vector<std::string> warnings;  ///< of words that were cut off

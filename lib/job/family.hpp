@@ -136,9 +136,14 @@ class Family {
   virtual std::unique_ptr<Trainable> trainable(const Checkpoint& weights, DType dtype,
                                                const WeightPlacement& placement,
                                                const std::optional<LoraShape>& lora) const;
-  /// The factor of the latents of an image that the transformer takes beside the noisy ones; none
-  /// if it takes none.
+  // In a training the image of a clip is its first frame.
+  /// Of models whose image gets other noise in each step of a training, so that it is encoded
+  /// there: the factor of its latents, which the transformer takes beside the noisy ones.
   virtual std::optional<double> image_scale() const { return std::nullopt; }
+  /// Of models whose image has no noise: what the transformer takes of it is encoded with the
+  /// video, before the steps, as for clips that are made: the latents of a video that begins with
+  /// it and is grey, and with vision_pixels() the rows of that encoder.
+  virtual bool encodes_image_once() const { return false; }
   /// How the diffusion process adds noise to clips of this size in a training; likewise, and for
   /// settings of the training that the family does not support.
   virtual TrainingNoise training_noise(const Job& job, const VideoSize& size) const;

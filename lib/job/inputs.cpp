@@ -189,27 +189,31 @@ std::int64_t reading_bytes(const ClipInput& input, const InputFacts& facts, cons
 }
 
 // As transformers' CLIPImageProcessor.
-Tensor read_vision_pixels(const InputFile& file, const InputFacts& facts, const VisionPixels& to) {
+Tensor vision_pixels(const Tensor& image, const VisionPixels& to) {
   Tensor pixels = Tensor::empty(to.shape(), DType::float32);
-  const auto take = [&](std::int64_t, const Tensor& found) {
-    const std::int64_t height = found.shape(0), width = found.shape(1);
-    const auto [shorter, longer] = std::minmax(height, width);
-    const auto resized_longer = static_cast<std::int64_t>(static_cast<double>(to.edge * longer) /
-                                                          static_cast<double>(shorter));
-    const Tensor resized = width <= height ? media::resize_bicubic(found, resized_longer, to.edge)
-                                           : media::resize_bicubic(found, to.edge, resized_longer);
-    const std::int64_t top = (resized.shape(0) - to.size) / 2,
-                       left = (resized.shape(1) - to.size) / 2;
-    for (std::int64_t i = 0; i < pixels.numel(); ++i) {
-      const std::int64_t column = i % to.size, row = i / to.size % to.size,
-                         channel = i / (to.size * to.size);
-      const std::int64_t at = ((top + row) * resized.shape(1) + left + column) * 3 + channel;
-      const auto c = static_cast<std::size_t>(channel);
-      const auto value = static_cast<float>(double(resized.data<std::uint8_t>()[at]) * to.factor);
-      pixels.data<float>()[i] = (value - to.mean[c]) / to.deviation[c];
-    }
-  };
-  read_input_frames(file, facts, {0}, take);
+  const std::int64_t height = image.shape(0), width = image.shape(1);
+  const auto [shorter, longer] = std::minmax(height, width);
+  const auto resized_longer = static_cast<std::int64_t>(static_cast<double>(to.edge * longer) /
+                                                        static_cast<double>(shorter));
+  const Tensor resized = width <= height ? media::resize_bicubic(image, resized_longer, to.edge)
+                                         : media::resize_bicubic(image, to.edge, resized_longer);
+  const std::int64_t top = (resized.shape(0) - to.size) / 2,
+                     left = (resized.shape(1) - to.size) / 2;
+  for (std::int64_t i = 0; i < pixels.numel(); ++i) {
+    const std::int64_t column = i % to.size, row = i / to.size % to.size,
+                       channel = i / (to.size * to.size);
+    const std::int64_t at = ((top + row) * resized.shape(1) + left + column) * 3 + channel;
+    const auto c = static_cast<std::size_t>(channel);
+    const auto value = static_cast<float>(double(resized.data<std::uint8_t>()[at]) * to.factor);
+    pixels.data<float>()[i] = (value - to.mean[c]) / to.deviation[c];
+  }
+  return pixels;
+}
+
+Tensor read_vision_pixels(const InputFile& file, const InputFacts& facts, const VisionPixels& to) {
+  Tensor pixels;
+  read_input_frames(file, facts, {0},
+                    [&](std::int64_t, const Tensor& image) { pixels = vision_pixels(image, to); });
   return pixels;
 }
 

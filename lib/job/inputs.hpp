@@ -77,8 +77,10 @@ Tensor read_pixels(const ClipInput& input, const Inputs& inputs, const VideoSize
 /// facts: of input.file.
 std::int64_t reading_bytes(const ClipInput& input, const InputFacts& facts, const VideoSize& size);
 
-/// The pixels of an image as a vision encoder takes them, from the file as it is: float32
-/// to.shape(). Errors as read_pixels.
+/// The pixels of an image as a vision encoder takes them: float32 to.shape(). image: uint8 [row,
+/// column, 3] on the host.
+Tensor vision_pixels(const Tensor& image, const VisionPixels& to);
+/// Those of a file as it is. Errors as read_pixels.
 Tensor read_vision_pixels(const InputFile& file, const InputFacts& facts, const VisionPixels& to);
 /// An image may be so many times as long as it is wide, or as wide, to be resized for it.
 constexpr std::int64_t max_vision_ratio = 64;

@@ -22,9 +22,10 @@ using Setter = decltype(Option::set);
 
 constexpr std::array<Text, 2> posteriors{"sample", "mode"};
 /// Linear layers of a block that a LoRA may change: of CogVideoX and Wan, then of Open-Sora.
-constexpr std::array<Text, 14> targets{
-    "to_q",      "to_k", "to_v", "to_out.0", "ff.net.0.proj", "ff.net.2", "ffn.net.0.proj",
-    "ffn.net.2", "qkv",  "proj", "q_linear", "kv_linear",     "fc1",      "fc2"};
+constexpr std::array<Text, 16> targets{
+    "to_q",           "to_k",      "to_v",       "to_out.0",   "ff.net.0.proj", "ff.net.2",
+    "ffn.net.0.proj", "ffn.net.2", "add_k_proj", "add_v_proj", "qkv",           "proj",
+    "q_linear",       "kv_linear", "fc1",        "fc2"};
 constexpr std::int64_t max_steps = 100'000'000;
 constexpr double max_decay = 0.999999;
 
@@ -405,8 +406,9 @@ std::vector<Option> train_options() {
           set_probability<&T::caption_dropout>),
       changes_bits<&T::image_dropout>(
           "train.image-dropout", "N",
-          "probability that a sample is trained without its image, 0 to 1; only of models that "
-          "make videos from images",
+          "probability that a sample is trained without its image, 0 to 1; only of CogVideoX "
+          "models "
+          "that make videos from images",
           "0.05", set_probability<&T::image_dropout>,
           [](const Job& job, const Computation& by) {  // the only one of other models
             const bool is_default = job.train->image_dropout == default_image_dropout;

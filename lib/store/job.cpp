@@ -49,15 +49,13 @@ void write_samples(hid_t file, const std::filesystem::path& folder, const JobRec
     const hdf5::Group group = make_group(all->get(), fmt::format("{:06}", sample.index));
     hdf5::write_attribute(group.get(), "prompt", sample.prompt);
     hdf5::write_attribute(group.get(), "file", as_utf8(sample.file));
-    const auto add = [&](const std::filesystem::path& to, const char* array) {
+    for (const JobSample::File* to : {&sample.video, &sample.caption}) {
       std::error_code error;
-      if (!record.unfinished() && !std::filesystem::exists(to, error)) return;
-      link(group.get(), array, link_target(to, folder), fmt::format("/{}", array));
-    };
-    add(sample.video, "latent_mean");
-    add(sample.video, "latent_std");
-    if (sample.has_first_frame) add(sample.video, "first_frame");
-    add(sample.caption, "prompt_embeds");
+      if (!record.unfinished() && !std::filesystem::exists(to->path, error)) continue;
+      for (const std::string& array : to->arrays) {
+        link(group.get(), array, link_target(to->path, folder), fmt::format("/{}", array));
+      }
+    }
   }
 }
 

@@ -36,12 +36,15 @@ struct JobClip {
 
 /// An encoded sample of a training, in the index.
 struct JobSample {
-  std::int64_t index = 0;         ///< in the data
-  bool validates = false;         ///< it is of data.validation
-  std::string prompt, file;       ///< caption and video, as given
-  std::filesystem::path video;    ///< file with latent_mean, latent_std and perhaps first_frame
-  std::filesystem::path caption;  ///< file with prompt_embeds
-  bool has_first_frame = false;
+  std::int64_t index = 0;    ///< in the data
+  bool validates = false;    ///< it is of data.validation
+  std::string prompt, file;  ///< caption and video, as given
+  /// A file of encoded samples, and its arrays.
+  struct File {
+    std::filesystem::path path;
+    std::vector<std::string> arrays;
+  };
+  File video, caption;
 };
 
 /// The contents of job.h5.

@@ -26,7 +26,7 @@
 namespace reelmesh {
 namespace {
 
-const std::array<MemberArray<OfSampleArrays>, 4> sample_arrays{{
+const std::array<MemberArray<OfSampleArrays>, 6> sample_arrays{{
     {{"latent_mean", "mean of the latents, not scaled", &SampleShapes::latent_mean, DType::float32,
       axes::latents},
      &SampleArrays::latent_mean},
@@ -42,6 +42,13 @@ const std::array<MemberArray<OfSampleArrays>, 4> sample_arrays{{
       DType::float32,
       {axes::height, axes::width, axes::channel}},
      &SampleArrays::first_frame},
+    {{"image_latents",
+      "latents of a video that begins with the first frame and is grey, as the transformer takes "
+      "them",
+      &SampleShapes::image_latents, DType::float32, axes::latents},
+     &SampleArrays::image_latents},
+    {{"image_rows", "rows of the vision encoder for the first frame", &SampleShapes::image_rows},
+     &SampleArrays::image_rows},
 }};
 static_assert(sample_arrays.size() * sizeof(Shape) == sizeof(SampleShapes),
               "an array of a sample is not described in sample_arrays");
@@ -102,6 +109,14 @@ void publish(const std::filesystem::path& made, const CachedSample& sample) {
 }
 
 }  // namespace
+
+std::vector<std::string> names_of_arrays(const SampleShapes& shapes) {
+  std::vector<std::string> names;
+  for (const ExpectedArray& array : expected_arrays(sample_arrays, shapes)) {
+    names.push_back(array.name);
+  }
+  return names;
+}
 
 std::filesystem::path cached_path(const std::filesystem::path& cache, const SampleRecord& record) {
   Hash hash;

@@ -43,12 +43,20 @@ struct OfSampleArrays {
   Value latent_mean, latent_std;
   Value prompt_embeds;  ///< [token, embedding]
   /// [row, column, channel] of the first frame, RGB from 0 to 255; only for models that take it
+  /// with other noise in each step
   Value first_frame;
+  // Only for models that take the first frame as it is: what their encoders make of it.
+  Value image_latents;  ///< as latent_mean: of a video that begins with it and is grey, as the
+                        ///< transformer takes them
+  Value image_rows;     ///< [row, channel] of the vision encoder
 };
 /// Empty for arrays that the file does not have.
 using SampleShapes = OfSampleArrays<Shape>;
 /// Each a partition or replicated.
 using SampleArrays = OfSampleArrays<std::optional<Sharded>>;
+
+/// The names of the arrays that a file has.
+std::vector<std::string> names_of_arrays(const SampleShapes& shapes);
 
 /// A file that should be there.
 struct CachedSample {

@@ -12,6 +12,8 @@
 #include "comm/together.hpp"
 #include "forecast/describe.hpp"
 #include "forecast/plan_job.hpp"
+#include "layout/relayout.hpp"
+#include "models/common/gaussian_encoder.hpp"
 #include "tensor/memory.hpp"
 #include "tensor/purpose.hpp"
 #include "train/replica.hpp"
@@ -59,13 +61,83 @@ bool encode_captions(const comm::Group& world, const Samples& samples,
   return true;
 }
 
-// SampleArrays::first_frame: this rank's rectangle, empty unless its frames begin with the first.
-// pixels: uint8 [frame, row, column, 3], the box `own` of a video.
+// This rank's rectangle of the first frame, [row, column, 3]: empty unless its frames begin with
+// it. pixels: uint8 [frame, row, column, 3], the box `own` of a video.
 Tensor first_frame(const Tensor& pixels, const Box& own) {
-  if (own.empty() || own.offset[0] > 0) return Tensor::empty({0, 0, 3}, DType::float32);
-  Tensor frame = Tensor::empty({own.extent[1], own.extent[2], 3}, DType::float32);
-  std::ranges::copy(pixels.rows(0, 1).span<std::uint8_t>(), frame.data<float>());
-  return frame;
+  if (own.empty() || own.offset[0] > 0) return Tensor::empty({0, 0, 3}, DType::uint8);
+  return pixels.rows(0, 1).clone().reshape({own.extent[1], own.extent[2], 3});
+}
+
+// Numbers 0 to 255.
+Tensor as_numbers(const Tensor& bytes) {
+  Tensor numbers = Tensor::empty(bytes.shape(), DType::float32);
+  std::ranges::copy(bytes.span<std::uint8_t>(), numbers.data<float>());
+  return numbers;
+}
+
+// The box `own` of a video that begins with a frame and is grey, 0 of −1…1. frame: first_frame().
+Tensor with_grey_frames(const Tensor& frame, const Box& own) {
+  Tensor pixels = Tensor::zeros(own.extent, DType::float32);
+  if (frame.empty()) return pixels;
+  Tensor first = pixels.rows(0, 1);
+  first.copy_from(scaled_pixels(frame, DType::float32).reshape(first.shape()));
+  return pixels;
+}
+
+// The encoders of videos on this rank: the first of each group has that whose rows the model
+// takes, as InputStage.
+struct VideoEncoders {
+  std::unique_ptr<const Encoder> latents;
+  std::unique_ptr<const VisionEncoder> vision;
+};
+
+VideoEncoders load_encoders(const Family& family, const pipeline::Computing& computing,
+                            const comm::Group& group) {
+  VideoEncoders encoders;
+  if (!group.member()) return encoders;
+  const trace::Scope scope(trace::spans::load);
+  const PurposeScope purpose(Purpose::weights);
+  encoders.latents = family.encoder(computing.weights(family, ModelPart::vae), computing.dtype);
+  if (!family.encodes_image_once() || !family.vision_pixels() || group.rank() > 0) return encoders;
+  encoders.vision =
+      family.vision_encoder(computing.weights(family, ModelPart::image_encoder), computing.dtype);
+  return encoders;
+}
+
+// What the encoders make of a video. read: its pixels, uint8 [frame, row, column, 3]; pixels,
+// latents: layouts; shapes: of the arrays. Collective over the group.
+SampleArrays encode_video_together(const Family& family, const VideoEncoders& encoders, Tensor read,
+                                   const Layout& pixels, const Layout& latents,
+                                   const SampleShapes& shapes, const comm::Group& group) {
+  const Box& own = own_box(pixels, group);
+  SampleArrays arrays;
+  const Encoder::Posterior posterior = encoders.latents->posterior({read, pixels, group}, latents);
+  const Layout boxes = latents.with_axis(1, shapes.latent_mean.at(1));
+  arrays.latent_mean = {posterior.mean, boxes, group};
+  arrays.latent_std = {posterior.deviation, boxes, group};
+  const Tensor frame = first_frame(std::exchange(read, {}), own);
+  const Layout of_frame = pixels.cropped(0, 0, 1).without_axis(0);
+  if (!shapes.first_frame.empty()) arrays.first_frame = {as_numbers(frame), of_frame, group};
+  if (!shapes.image_latents.empty()) {
+    // The mode of the posterior, as of `run`.
+    arrays.image_latents = {
+        encoders.latents->sample({with_grey_frames(frame, own), pixels, group}, latents, 1, {}),
+        boxes, group};
+  }
+  if (!shapes.image_rows.empty()) {
+    // Of the frame as the model sees it, resized and cropped; otherwise as of `run`.
+    const auto on_first = [&](const Shape& shape) {
+      return Layout::on_one_rank(shape, group.size(), 0);
+    };
+    const Tensor whole = relayout({frame, of_frame, group}, on_first(of_frame.global())).local;
+    const Tensor rows =
+        encoders.vision
+            ? encoders.vision->embed(vision_pixels(whole, family.vision_pixels().value()))
+                  .to(DType::float32)
+            : Tensor::empty({0, shapes.image_rows[1]}, DType::float32);
+    arrays.image_rows = {rows, on_first(shapes.image_rows), group};
+  }
+  return arrays;
 }
 
 // Each rank of a group that decodes has a rectangle of frames. → false if the ranks are to
@@ -84,13 +156,8 @@ bool encode_videos(const comm::Group& world, const Samples& samples,
   const auto which = static_cast<std::size_t>(own - ranges.begin());
   const comm::Group group =
       world.split(own == ranges.end() ? -1 : static_cast<int>(which)).connected();
-  std::unique_ptr<const Encoder> encoder;
-  if (group.member()) {
-    const trace::Scope scope(trace::spans::load);
-    const PurposeScope purpose(Purpose::weights);
-    const Family& family = *samples.planned.family;
-    encoder = family.encoder(computing.weights(family, ModelPart::vae), computing.dtype);
-  }
+  const Family& family = *samples.planned.family;
+  const VideoEncoders encoders = load_encoders(family, computing, group);
   world.barrier();
   Progress progress("encoding videos", std::ssize(missing), "video",
                     Progress::standard_error(world.rank() == 0));
@@ -107,23 +174,15 @@ bool encode_videos(const comm::Group& world, const Samples& samples,
     const Layout latents =
         samples.planned.clip_plan(clip, samples.planned.plan).decode[which].latents;
     const VideoSize& size = samples.bucket_of(index).size;
-    const Layout pixels = encoded_pixels(clip, encoder->frames_of(latents, size.frames));
+    const Layout pixels = encoded_pixels(clip, encoders.latents->frames_of(latents, size.frames));
     const trace::Mark mark(&trace::Recorder::clip, static_cast<int>(sample.index));
-    Encoder::Posterior posterior;
-    Tensor frame;
+    SampleArrays arrays;
     {
       const trace::Scope scope(trace::spans::encode_video);
-      const Tensor read =
-          read_frames(sample, size, samples.clips.train->data.fps, own_box(pixels, group));
-      posterior = encoder->posterior({read, pixels, group}, latents);
-      if (!file.shapes.first_frame.empty()) frame = first_frame(read, own_box(pixels, group));
-    }
-    const Layout boxes = latents.with_axis(1, clip.latent_channels);
-    SampleArrays arrays;
-    arrays.latent_mean = {posterior.mean, boxes, group};
-    arrays.latent_std = {posterior.deviation, boxes, group};
-    if (!file.shapes.first_frame.empty()) {
-      arrays.first_frame = {frame, pixels.cropped(0, 0, 1).without_axis(0), group};
+      arrays = encode_video_together(
+          family, encoders,
+          read_frames(sample, size, samples.clips.train->data.fps, own_box(pixels, group)), pixels,
+          latents, file.shapes, group);
     }
     write_sample(group, file, arrays);
   }
@@ -220,11 +279,11 @@ std::vector<Bucket> checked_buckets(const Job& job) {
   require(job.train->sample_prompts.empty() || job.train->sample_every > 0, Status::usage,
           "train.sample-prompts: found '{}', expected train.sample-every with it",
           job.train->sample_prompts.string());
-  const bool takes_image = family->image_scale().has_value();
-  require(
-      takes_image || job.train->image_dropout == default_image_dropout, Status::usage,
-      "train.image-dropout: found {}, expected it only for a model that makes videos from images",
-      job.train->image_dropout);
+  const bool drops_image = family->image_scale().has_value();
+  require(drops_image || job.train->image_dropout == default_image_dropout, Status::usage,
+          "train.image-dropout: found {}, expected it only for a model that makes videos from "
+          "images, of CogVideoX",
+          job.train->image_dropout);
   const std::optional<double>& shift = job.train->flow_shift;
   require(
       !shift || buckets.front().noise.process == TrainingNoise::Process::flow_to_noise,
@@ -232,6 +291,7 @@ std::vector<Bucket> checked_buckets(const Job& job) {
       "train.flow-shift: found {}, expected none: noise levels of this model have no shift that "
       "may be chosen",
       shift.value_or(0));
+  const bool takes_image = drops_image || family->encodes_image_once();
   require(
       !takes_image || job.train->sample_every == 0 || !job.train->sample_prompts.empty(),
       Status::usage,
@@ -382,8 +442,11 @@ CachedFiles cached_files(const Samples& samples, const std::filesystem::path& ca
     const Shape latents{clip.latents[0] - clip.dropped_frames, clip.latent_channels,
                         clip.latents[1], clip.latents[2]};
     video.shapes.latent_mean = video.shapes.latent_std = latents;
-    if (samples.planned.family->image_scale()) {
-      video.shapes.first_frame = {size.height, size.width, 3};
+    const Family& family = *samples.planned.family;
+    if (family.image_scale()) video.shapes.first_frame = {size.height, size.width, 3};
+    if (family.encodes_image_once()) {
+      video.shapes.image_latents = latents;
+      video.shapes.image_rows = clip.vision;
     }
   }
   return files;

@@ -111,7 +111,8 @@ DenoiseTask Steps::task() const {
           .latents = clip_.latents,
           .branches = 1,
           .size = clip_.format.size,
-          .fps = clip_.fps()};
+          .fps = clip_.fps(),
+          .image_rows = clip_.image_rows()};
 }
 
 TrainingSample Steps::prepare_together(std::int64_t number, std::size_t which) const {
@@ -161,6 +162,16 @@ TrainingSample Steps::prepare_validation_together(std::size_t which, int quarter
 
 void Steps::set_image_together(const SampleFile& file, SampleRandom& random,
                                TrainingSample& sample) const {
+  const SampleShapes& shapes = file.shapes();
+  if (!shapes.image_latents.empty()) {
+    const Box box = own_latents();
+    sample.image = box.empty() ? Tensor::empty(box.extent, DType::float32)
+                               : file.read(&SampleShapes::image_latents, box);
+  }
+  if (!shapes.image_rows.empty()) {
+    sample.vision =
+        file.read(&SampleShapes::image_rows, whole_box(shapes.image_rows)).to(computing_.dtype);
+  }
   if (encoder_ == nullptr) return;
   const SampleDraws& draws = random.draws();
   if (draws.drops_image) {

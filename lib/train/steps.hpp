@@ -82,7 +82,7 @@ class Steps {
   TrainingSample prepare_validation_together(std::size_t which, int quarter) const;
   TrainingSample with_noise(std::size_t which, const SampleDraws& draws, Tensor x,
                             const Tensor& noise) const;
-  // The latents of its first frame with noise, if the model takes them.
+  // What the model takes of its first frame.
   void set_image_together(const SampleFile& file, SampleRandom& random,
                           TrainingSample& sample) const;
   void set_text(std::size_t which, bool drops_caption, TrainingSample& sample) const;
@@ -104,7 +104,7 @@ class Steps {
   Clip clip_;
   DenoiseLayout layout_;
   std::unique_ptr<Trainable> model_;
-  std::unique_ptr<const Encoder> encoder_;  // only if the model takes an image
+  std::unique_ptr<const Encoder> encoder_;  // only if images are encoded in each step
   std::optional<TrainedReplica> own_;
 };
 

@@ -231,10 +231,12 @@ void Training::open_output() {
 void Training::record_samples() {
   for (std::size_t i = 0; world_.rank() == 0 && i < samples_.usable.size(); ++i) {
     const UsableSample& sample = samples_.usable[i];
-    const CachedSample& video = cached_.videos[i];
+    const auto file = [](const CachedSample& cached) {
+      return JobSample::File{cached.path, names_of_arrays(cached.shapes)};
+    };
     record_.samples.push_back({sample.index, std::cmp_greater_equal(i, samples_.learned),
-                               sample.data.prompt, sample.data.video.string(), video.path,
-                               cached_.captions[i].path, !video.shapes.first_frame.empty()});
+                               sample.data.prompt, sample.data.video.string(),
+                               file(cached_.videos[i]), file(cached_.captions[i])});
   }
 }
 

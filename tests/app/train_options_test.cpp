@@ -255,8 +255,8 @@ TEST_F(TrainOptions, RefusesWithOneMessage) {
       {{"--lora.alpha", "0"}, "64: --lora.alpha: found '0', expected a number from 1e-06"},
       {{"--lora.targets", "to_q,norm1"},
        "64: --lora.targets: found 'norm1', expected one of to_q, to_k, to_v, to_out.0, "
-       "ff.net.0.proj, ff.net.2, ffn.net.0.proj, ffn.net.2, qkv, proj, q_linear, kv_linear, fc1, "
-       "fc2"},
+       "ff.net.0.proj, ff.net.2, ffn.net.0.proj, ffn.net.2, add_k_proj, add_v_proj, qkv, proj, "
+       "q_linear, kv_linear, fc1, fc2"},
       {{"--lora.targets", ""}, "64: --lora.targets: found '', expected one of to_q"},
       {{"--lora.targets", "to_q,to_q"},
        "64: --lora.targets: found to_q twice in 'to_q,to_q', expected each layer once"},

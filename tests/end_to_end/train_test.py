@@ -27,6 +27,10 @@ SOURCE = DATA.parents[2]
 MODEL = SOURCE / "inputs" / "demo_model"
 OPEN_SORA = DATA.parent / "opensora"
 WAN = DATA.parent / "wan" / "float32"
+# The parts of a model of Wan that takes an image.
+WAN_IMAGE = {"model.path": WAN.parent / "image"} | {
+    f"model.{part.replace('_', '-')}": WAN / part
+    for part in ("vae", "text_encoder", "tokenizer", "scheduler")}
 # A transformer, and the other parts of the demo's model.
 IMAGE_MODEL = {"model__path": SOURCE / "inputs" / "demo_image_model"} | {
     f"model__{part}": MODEL / part for part in ("vae", "text_encoder", "tokenizer", "scheduler")}
@@ -1281,26 +1285,27 @@ class OpenSoraTest(PatternTest):
         self.check_lengths("v1_2", 4, data__frames=51)
 
 
-class WanTest(PatternTest):
+class WanTraining(PatternTest):
     """Wan, whose 3 heads and 3 rows of tokens ranks divide or not."""
+
+    MODEL = {}
 
     def options(self, **more):
         return super().options(**{
-            "model__path": WAN, "train__steps": 6, "train__caption_dropout": 0.4,
-            "train__validate_every": 3, "data__height": 48, "data__width": 80,
-            "data__frames": 17} | more)
+            "train__steps": 6, "train__caption_dropout": 0.4, "train__validate_every": 3,
+            "data__height": 48, "data__width": 80, "data__frames": 17} | more) | self.MODEL
 
     def clip(self, name, **more):
         output = self.folder / name
-        self.make({"model.path": WAN, "output.path": output, "prompt.text": "Test pattern",
-                   "sample.steps": 3, "sample.height": 48, "sample.width": 80,
-                   "sample.frames": 17} | more)
+        self.make(self.MODEL | {"output.path": output, "prompt.text": "Test pattern",
+                                "sample.steps": 3, "sample.height": 48, "sample.width": 80,
+                                "sample.frames": 17} | more)
         return read_clip(output)["latents"]
 
     def merged(self, lora):
         """A transformer with the weights that a LoRA of rank and alpha 4 makes."""
         folder = self.folder / "merged"
-        shutil.copytree(WAN / "transformer", folder)
+        shutil.copytree(self.MODEL["model.path"] / "transformer", folder)
         file = folder / "diffusion_pytorch_model.safetensors"
         weights, header = read_safetensors(file), read_header(file)[0]
         changes = read_safetensors(lora)
@@ -1325,6 +1330,20 @@ class WanTest(PatternTest):
         self.check_trained(3, output__if_exists="resume", parallel__replicas=1, **more)
         check(self.output, expected)
 
+    def check_all_changed(self):
+        """All weights have changed, and make a clip."""
+        start, end = (read_safetensors(folder / "transformer" /
+                                       "diffusion_pytorch_model.safetensors")
+                      for folder in (self.MODEL["model.path"], self.output))
+        self.assertEqual({name: values.shape for name, values in end.items()},
+                         {name: values.shape for name, values in start.items()})
+        for name, values in end.items():
+            self.assertFalse(numpy.array_equal(values, start[name]), f"{name} has not changed")
+
+
+class WanTest(WanTraining):
+    MODEL = {"model.path": WAN}
+
     def test_lora(self):
         self.check_interrupted(values_of, self.check_same, train__learning_rate=0.003,
                                lora__targets="to_q,to_k,to_v,to_out.0,ffn.net.0.proj,ffn.net.2")
@@ -1339,13 +1358,7 @@ class WanTest(PatternTest):
     def test_all_weights(self):
         self.check_interrupted(self.rows_and_weights, self.check_same_weights,
                                train__method="full", train__learning_rate=1e-3)
-        start, end = (read_safetensors(folder / "transformer" /
-                                       "diffusion_pytorch_model.safetensors")
-                      for folder in (WAN, self.output))
-        self.assertEqual({name: values.shape for name, values in end.items()},
-                         {name: values.shape for name, values in start.items()})
-        for name, values in end.items():
-            self.assertFalse(numpy.array_equal(values, start[name]), f"{name} has not changed")
+        self.check_all_changed()
         changed = self.clip("changed", **{"model.transformer": self.output / "transformer"})
         self.assertTrue(numpy.isfinite(changed).all())
 
@@ -1362,6 +1375,97 @@ class WanTest(PatternTest):
         for shift in (5, 7.5):
             numpy.testing.assert_allclose(
                 found[shift], 1000 * shift * drawn / (1 + (shift - 1) * drawn), atol=0.51)
+
+
+class WanImageTest(WanTraining):
+    """The image of a clip is its first frame, whose encodings are in the cache."""
+
+    MODEL = WAN_IMAGE
+
+    def image(self, number=0):
+        return {"prompt.image": f"{self.clips / f'{number}.mkv'}@0"}
+
+    def test_lora(self):
+        self.check_interrupted(
+            values_of, self.check_same, train__learning_rate=0.003,
+            lora__targets="to_q,to_k,to_v,to_out.0,add_k_proj,add_v_proj,ffn.net.2")
+        folder, modules = self.merged(lora_file(self.output))
+        self.assertEqual(len(modules), 2 * (4 + 4 + 2 + 1))
+        self.assertIn("transformer.blocks.1.attn2.add_v_proj", modules)
+        plain = self.clip("plain", **self.image())
+        changed = self.clip("lora", **self.image(), **{"model.lora": self.output / "lora"})
+        self.assertGreater(relative(changed, plain), 1e-3)
+        merged = self.clip("whole", **self.image(), **{"model.transformer": folder})
+        self.assertLess(relative(changed, merged), 1e-5)
+
+    def test_all_weights(self):
+        self.check_interrupted(self.rows_and_weights, self.check_same_weights,
+                               train__method="full", train__learning_rate=1e-3)
+        self.check_all_changed()
+        changed = self.clip("changed", **self.image(),
+                            **{"model.transformer": self.output / "transformer"})
+        self.assertTrue(numpy.isfinite(changed).all())
+
+    def test_samples_have_what_run_makes_of_the_image(self):
+        """On any ranks: latents and rows of the image encoder, as a clip's restart file has them.
+        At the size of the videos, so that frames are not resized."""
+        size = {"height": 112, "width": 96, "frames": 9}
+        clip = self.MODEL | self.image(2) | {
+            "output.path": self.output, "prompt.text": "Test pattern", "sample.steps": 60,
+            "restart.every": 1} | {f"sample.{name}": value for name, value in size.items()}
+        self.COMMAND = "run"
+        self.disturb(2, lambda _, ranks: os.kill(ranks[1], signal.SIGKILL), clip)
+        with h5py.File(self.output / "restart" / "000000.h5") as file:
+            expected = {name: file[name][()] for name in ("image_latents", "image_rows")}
+        self.assertGreater(abs(expected["image_latents"]).max(), 0)
+        for ranks in (1, 2, 3, 5):
+            self.output = self.folder / f"on {ranks}"
+            self.check_trained(ranks, train__steps=1, train__validate_every=0, **{
+                f"data__{name}": value for name, value in size.items()})
+            for name, values in expected.items():
+                numpy.testing.assert_array_equal(self.sample(2, name), values)
+            with h5py.File(self.output / "job.h5") as file:
+                self.assertEqual(set(file["samples/000002"]),
+                                 {"latent_mean", "latent_std", "prompt_embeds", *expected})
+
+    def test_clips_are_made_from_images(self):
+        prompts = self.folder / "prompts.jsonl"
+        prompts.write_text(json.dumps({"prompt": "It moves.", "image": f"{self.clips / '1.mkv'}@0"}))
+        made = {"train__steps": 2, "train__sample_every": 2, "train__sample_steps": 2}
+        self.check_refused(64, "train.sample-every", "train.sample-prompts", **made)
+        self.check_trained(2, train__sample_prompts=prompts, train__learning_rate=0.03,
+                           train__warmup=0, **made)
+        before, after = (read_clip(self.output / "samples" / f"step-00000{step}")["latents"]
+                         for step in (0, 2))
+        self.assertFalse(numpy.array_equal(before, after))
+
+    def test_what_cannot_be_trained(self):
+        self.check_refused(64, "train.image-dropout: found 0.1, expected it only for",
+                           train__image_dropout=0.1)
+        for kind, said in (("ends", "between a first and a last image"),
+                           ("experts_image", "has two transformers")):
+            self.MODEL = WAN_IMAGE | {"model.path": WAN.parent / kind} | {
+                f"model.{part}": WAN_IMAGE["model.path"] / part.replace("-", "_")
+                for part in ("image-encoder", "image-processor") if kind == "ends"}
+            self.check_refused(64, "model.path: ", said)
+
+
+class WanFrameTest(WanTraining):
+    """TI2V-5B, trained as it makes clips from texts: all tokens have one timestep."""
+
+    MODEL = {"model.path": WAN.parent / "ti2v"} | {
+        f"model.{part}": WAN / part.replace("-", "_") for part in ("text-encoder", "tokenizer")}
+
+    def options(self, **more):
+        return super().options(**{"data__height": 64, "data__width": 96, "data__frames": 9} | more)
+
+    def test_lora(self):
+        self.check_interrupted(values_of, self.check_same, train__learning_rate=0.003)
+        size = {"sample.height": 64, "sample.width": 96, "sample.frames": 9}
+        plain = self.clip("plain", **size)
+        changed = self.clip("lora", **size, **{"model.lora": self.output / "lora"})
+        self.assertGreater(relative(changed, plain), 1e-3)
+        self.check_refused(64, "data.height", "multiple of 32", data__height=48)
 
 
 if __name__ == "__main__":

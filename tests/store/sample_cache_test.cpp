@@ -21,11 +21,13 @@ namespace reelmesh {
 namespace {
 
 using test::expect_error;
+using testing::ElementsAre;
 using testing::HasSubstr;
 
 const Shape sample_latents{3, 4, 6, 7};
 const Shape embeds{11, 6};
 const Shape frame{5, 9, 3};
+const Shape rows{8, 5};
 
 class SampleCache : public FolderTest {
  protected:
@@ -55,6 +57,8 @@ class SampleCache : public FolderTest {
     }
     SampleArrays arrays{cut(sample_latents, 2), cut(sample_latents, 0, 0.5F), cut(embeds, 1)};
     if (!to.shapes.first_frame.empty()) arrays.first_frame = cut(frame, 1);
+    if (!to.shapes.image_latents.empty()) arrays.image_latents = cut(sample_latents, 3, 0.25F);
+    if (!to.shapes.image_rows.empty()) arrays.image_rows = cut(rows, 0);
     write_sample(world, to, arrays);
   }
   static std::optional<SampleFile> open(const CachedSample& expected) {
@@ -174,6 +178,24 @@ TEST_F(SampleCache, HasTheFirstFrame) {
   EXPECT_FALSE(open(sample(7)));  // its checksum is of all arrays
   write(sample());
   EXPECT_FALSE(open(with_frame));
+  world.barrier();
+}
+
+TEST_F(SampleCache, HasWhatEncodersMakeOfTheFirstFrame) {
+  CachedSample with_image = sample();
+  with_image.shapes.image_latents = sample_latents;
+  with_image.shapes.image_rows = rows;
+  EXPECT_THAT(
+      names_of_arrays(with_image.shapes),
+      ElementsAre("latent_mean", "latent_std", "prompt_embeds", "image_latents", "image_rows"));
+  write(with_image);
+  const auto file = open(with_image);
+  ASSERT_TRUE(file);
+  EXPECT_TRUE(file->is_whole());
+  const Box latents = whole_box(sample_latents), part{{1, 0}, {3, rows[1]}};
+  expect_values(file->read(&SampleShapes::image_latents, latents), sample_latents, latents, 0.25F);
+  expect_values(file->read(&SampleShapes::image_rows, part), rows, part, 1);
+  EXPECT_FALSE(open(sample()));
   world.barrier();
 }
 

@@ -45,18 +45,25 @@ struct CountedCase {
   }
 };
 
+// Of this kind: "float32", "image".
+CountedCase counted_case_of_wan(const std::string& kind) {
+  const test::WanReference reference(kind);
+  const WanConfig& config = reference.transformer;
+  const Shape latents{5, 6, 10};
+  T5Config text;
+  text.d_model = config.text_channels;
+  CountedCase counted{
+      test::family_of<Wan>(test::wan_folder(config, reference.vae, text)), reference.folder,
+      test::dry_clip(latents, config.out_channels, WanVaeConfig::decoded_frames(latents[0]), 1, 1,
+                     WanConfig::text_tokens)};
+  if (config.takes_image()) counted.clip.vision = {5, config.vision_channels};
+  return counted;
+}
+
 // A checkpoint, with "all." in front if all parameters of CogVideoX or Wan are trained.
 CountedCase counted_case_of(const std::string& name) {
-  if (name.ends_with("wan")) {
-    const test::WanReference reference("float32");
-    const WanConfig& config = reference.transformer;
-    const Shape latents{5, 6, 10};
-    T5Config text;
-    text.d_model = config.text_channels;
-    return {test::family_of<Wan>(test::wan_folder(config, reference.vae, text)), reference.folder,
-            test::dry_clip(latents, config.in_channels, WanVaeConfig::decoded_frames(latents[0]), 1,
-                           1, WanConfig::text_tokens)};
-  }
+  if (name.ends_with("wan")) return counted_case_of_wan("float32");
+  if (name.ends_with("wan_image")) return counted_case_of_wan("image");
   const std::string open_sora = "opensora.";
   if (name.starts_with(open_sora)) {
     const test::OpenSoraReference reference(name.substr(open_sora.size()));
@@ -85,10 +92,11 @@ TrainSettings settings_of(const std::string& name, std::int64_t batch) {
   settings.lora.rank = 4;
   settings.lora.targets = {"to_q", "to_v", "to_out.0", "ff.net.0.proj"};
   settings.lora.rank_pattern = {{"to_v", 9}, {"transformer_blocks.0.ff.net.0.proj", 2}};
-  if (name == "wan") {
+  if (name.starts_with("wan")) {
     settings.lora.targets.back() = "ffn.net.0.proj";
     settings.lora.rank_pattern.back() = {"blocks.0.ffn.net.0.proj", 2};
   }
+  if (name == "wan_image") settings.lora.targets.push_back("add_v_proj");
   settings.batch = batch;
   return settings;
 }
@@ -98,7 +106,8 @@ DenoiseTask task_of(const Clip& clip, const comm::Group& group, const DenoiseLay
           .layout = layout,
           .latents = clip.latents,
           .size = clip.format.size,
-          .fps = clip.fps()};
+          .fps = clip.fps(),
+          .image_rows = clip.image_rows()};
 }
 
 TrainingSample sample_of(const TrainedReplica& own, const DenoiseTask& task, const CountedCase& c,
@@ -112,6 +121,8 @@ TrainingSample sample_of(const TrainedReplica& own, const DenoiseTask& task, con
       .target = Tensor::zeros(box, DType::float32, host),
       .text = Tensor::zeros({texts, 1, c.family->text_encoder().d_model}, dtype, host),
       .clean = Tensor::zeros(box, DType::float32, host)};
+  if (c.family->encodes_image_once()) sample.image = sample.clean;
+  if (!c.clip.vision.empty()) sample.vision = Tensor::zeros(c.clip.vision, dtype, host);
   if (!c.family->image_scale()) return sample;
   const Shape& pixels = own_box(own.image_pixels(), task.group).extent;
   sample.image =
@@ -126,7 +137,8 @@ INSTANTIATE_TEST_SUITE_P(CogVideoX, TrainingDryRuns,
                                            "all.v1_5", "all.i2v_1_5"));
 INSTANTIATE_TEST_SUITE_P(OpenSora, TrainingDryRuns,
                          ::testing::Values("opensora.v1_0", "opensora.v1_2"));
-INSTANTIATE_TEST_SUITE_P(Wan, TrainingDryRuns, ::testing::Values("wan", "all.wan"));
+INSTANTIATE_TEST_SUITE_P(Wan, TrainingDryRuns,
+                         ::testing::Values("wan", "all.wan", "wan_image", "all.wan_image"));
 
 // Steps of three clips on one and on two replicas.
 TEST_P(TrainingDryRuns, CountOperationsAndMessages) {

@@ -41,7 +41,7 @@ struct StoredRun {
 inline std::vector<std::string> targets_of(const Lora& lora) {
   std::vector<std::string> found;
   for (const char* end : {"to_q", "to_k", "to_v", "to_out.0", "ff.net.0.proj", "ff.net.2",
-                          "ffn.net.0.proj", "ffn.net.2"}) {
+                          "ffn.net.0.proj", "ffn.net.2", "add_k_proj", "add_v_proj"}) {
     const auto is_named = [&](const auto& module) { return names_module(end, module.first); };
     if (std::ranges::any_of(lora.modules(), is_named)) found.emplace_back(end);
   }

@@ -11,6 +11,7 @@
 #include "support/ranks.hpp"
 #include "support/temp_folder.hpp"
 #include "train/reference.hpp"
+#include "train/wan_case.hpp"
 
 namespace reelmesh::train {
 namespace {
@@ -21,7 +22,7 @@ using test::TrainingReference;
 // What PyTorch's run of some steps was made of, and gave.
 struct StepsReference {
   StoredRun run;
-  std::filesystem::path model;
+  ModelPaths model;
   VideoSize size;
   std::optional<double> fps;
   // Of each sample, then of the empty caption if there is one: prompt and embedding [token,
@@ -61,7 +62,7 @@ StepsReference of_cogvideox(const std::string& part, const std::string& name) {
   }
   const VideoSize size{latents[3] * 8, latents[4] * 8,
                        (latents[1] - 1) * config.temporal_compression + 1};
-  const std::filesystem::path model = found.reference.folder;
+  const ModelPaths model{.root = found.reference.folder};
   std::optional<Lora> start = std::move(found.lora);
   return {.run = std::move(found),
           .model = model,
@@ -80,7 +81,7 @@ StepsReference of_open_sora(const std::string& name) {
       .divides_frames = true};
   const nlohmann::json& facts = reference.facts();
   const test::OpenSoraReference model(reference.run.kind());
-  reference.model = model.folder;
+  reference.model.root = model.folder;
   reference.size = {facts.at("height").get<std::int64_t>(), facts.at("width").get<std::int64_t>(),
                     facts.at("frames").get<std::int64_t>()};
   reference.fps = facts.at("fps").get<double>();
@@ -92,10 +93,17 @@ StepsReference of_open_sora(const std::string& name) {
 }
 
 StepsReference of_wan(const std::string& name) {
-  StepsReference reference{
-      .run = StoredRun(test::data_folder() / "wan" / "training", "steps", name), .kept = 128};
+  const auto [folder, run] = test::wan_run(name);
+  StepsReference reference{.run = StoredRun(folder, "steps", run), .kept = 128};
   const test::WanReference model(reference.run.kind());
-  reference.model = model.folder;
+  reference.model.root = model.folder;
+  if (model.transformer.takes_image()) {  // it has the other parts of that for texts
+    const std::filesystem::path others = test::data_folder() / "wan" / "float32";
+    reference.model.vae = others / "vae";
+    reference.model.text_encoder = others / "text_encoder";
+    reference.model.tokenizer = others / "tokenizer";
+    reference.model.scheduler = others / "scheduler";
+  }
   const Shape latents = reference.get("latent_mean").shape();  // [sample, frame, channel, row, …]
   reference.size = {latents[3] * WanVaeConfig().pixels_per_latent(),
                     latents[4] * WanVaeConfig().pixels_per_latent(),
@@ -147,7 +155,7 @@ class Training {
   Training(const StepsReference& reference, const comm::Group& ranks)
       : reference_(reference), ranks_(ranks) {
     folder_ = comm_folder();
-    job_.model.root = reference.model;
+    job_.model = reference.model;
     job_.model.complete();
     job_.output = folder_ / "out";
     TrainSettings& train = job_.train.emplace();
@@ -289,6 +297,11 @@ class Training {
       const SampleShapes& shapes = files.videos[i].shapes;
       SampleArrays arrays{.latent_mean = cut(mean, i, shapes.latent_mean),
                           .latent_std = cut(deviation, i, shapes.latent_std)};
+      if (!shapes.image_latents.empty()) {
+        arrays.image_latents = cut(reference_.get("image_latents"), i, shapes.image_latents);
+        const Tensor rows = reference_.get("image_rows").rows(std::int64_t(i), 1);
+        arrays.image_rows = everywhere(rows, shapes.image_rows);
+      }
       const Shape& frame = shapes.first_frame;
       if (!frame.empty()) {
         arrays.first_frame = everywhere(first_frame(std::int64_t(i), frame, brighter), frame);
@@ -335,7 +348,9 @@ INSTANTIATE_TEST_SUITE_P(CogVideoX, TrainingSteps,
                                            "all.i2v_1_5"));
 INSTANTIATE_TEST_SUITE_P(OpenSora, TrainingSteps,
                          ::testing::Values("opensora.v1_0", "opensora.v1_2"));
-INSTANTIATE_TEST_SUITE_P(Wan, TrainingSteps, ::testing::Values("wan.all", "wan.lora"));
+INSTANTIATE_TEST_SUITE_P(Wan, TrainingSteps,
+                         ::testing::Values("wan.all", "wan.lora", "wan.image.all",
+                                           "wan.image.lora"));
 
 // On all layouts, which takes long.
 class TrainingLayouts : public TrainingSteps {};
@@ -344,7 +359,9 @@ INSTANTIATE_TEST_SUITE_P(CogVideoX, TrainingLayouts,
                                            "all.rotary", "all.v1_5", "all.i2v_1_5"));
 INSTANTIATE_TEST_SUITE_P(OpenSora, TrainingLayouts,
                          ::testing::Values("opensora.v1_0", "opensora.v1_2"));
-INSTANTIATE_TEST_SUITE_P(Wan, TrainingLayouts, ::testing::Values("wan.all", "wan.lora"));
+INSTANTIATE_TEST_SUITE_P(Wan, TrainingLayouts,
+                         ::testing::Values("wan.all", "wan.lora", "wan.image.all",
+                                           "wan.image.lora"));
 
 // What depends on no model, but on whether a LoRA is trained.
 class TrainingOptions : public TrainingSteps {};
@@ -499,7 +516,8 @@ TEST_P(TrainingLayouts, HaveTheSameBits) {
 
 class TrainingBuckets : public TrainingSteps {};
 INSTANTIATE_TEST_SUITE_P(Models, TrainingBuckets,
-                         ::testing::Values("rotary", "all.i2v_1_5", "opensora.v1_2", "wan.lora"));
+                         ::testing::Values("rotary", "all.i2v_1_5", "opensora.v1_2", "wan.lora",
+                                           "wan.image.lora"));
 
 // Clips of two sizes: steps are of one size each, and have the same bits on all layouts. The first
 // step with a sample of the size of the reference has the loss that it has without buckets.

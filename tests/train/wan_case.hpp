@@ -1,6 +1,7 @@
 #pragma once
 // Gradients of all parameters, and of a LoRA, of Wan's transformer by diffusers
-// (tests/data/wan/training), and by a group of ranks.
+// (tests/data/wan/training, and of one that takes an image tests/data/wan/image/training), and by a
+// group of ranks.
 #include "models/wan/reference.hpp"
 #include "models/wan/transformer.hpp"
 #include "train/computed_gradient.hpp"
@@ -8,10 +9,18 @@
 
 namespace reelmesh::test {
 
-/// "all", "lora.odd", …
+/// The folder of a run, and its name there: "lora", or "image.lora" of a model that takes an image.
+inline std::pair<std::filesystem::path, std::string> wan_run(const std::string& name) {
+  const std::string image = "image.";
+  const std::filesystem::path wan = data_folder() / "wan";
+  if (!name.starts_with(image)) return {wan / "training", name};
+  return {wan / "image" / "training", name.substr(image.size())};
+}
+
+/// "all", "lora.odd", "image.all", …
 struct WanGradientCase : StoredRun {
   explicit WanGradientCase(const std::string& name)
-      : StoredRun(data_folder() / "wan" / "training", "gradients", name), reference(kind()) {
+      : StoredRun(wan_run(name).first, "gradients", wan_run(name).second), reference(kind()) {
     if (facts.contains("lora")) lora = Lora::open(folder / facts.at("lora").get<std::string>());
   }
 
@@ -50,13 +59,17 @@ inline CaseGradient gradient_of(const WanGradientCase& c, const GradientRun& run
   task.layout.text = Layout::replicated({text.shape(0)}, group.size());
   task.layout.latents = latents_of_tokens(
       task.layout.tokens, {1, config.patch.rows, config.patch.columns}, task.latents);
-  const auto prepared = model.prepare(task);
   const Layout boxes = task.layout.latents.with_axis(1, extents[1]);
-  const TrainingSample sample{
-      .timestep = c.facts.at("timestep").get<double>(),
-      .latents = own_part(latents, boxes, group),
-      .target = own_part(c.get("target"), boxes, group),
-      .text = text.reshape({text.shape(0), 1, text.shape(1)}).to(run.dtype)};
+  TrainingSample sample{.timestep = c.facts.at("timestep").get<double>(),
+                        .latents = own_part(latents, boxes, group),
+                        .target = own_part(c.get("target"), boxes, group),
+                        .text = text.reshape({text.shape(0), 1, text.shape(1)}).to(run.dtype)};
+  if (config.takes_image()) {
+    sample.image = own_part(c.get("image_latents"), boxes, group);
+    sample.vision = c.get("image_rows").to(run.dtype);
+    task.image_rows = sample.vision.shape(0);
+  }
+  const auto prepared = model.prepare(task);
   return computed_gradient(model, *prepared, sample, group, latents.numel(),
                            run.residence != Residence::sharded);
 }

@@ -12,7 +12,8 @@ using test::WanGradientCase;
 
 class WanGradients : public ::testing::TestWithParam<std::string> {};
 INSTANTIATE_TEST_SUITE_P(Wan, WanGradients,
-                         ::testing::Values("all", "all.odd", "lora", "lora.odd"));
+                         ::testing::Values("all", "all.odd", "lora", "lora.odd", "image.all",
+                                           "image.lora"));
 
 // Ranks that divide frames; rows, of which some ranks have none; in a ring.
 TEST_P(WanGradients, EqualDiffusersOnEveryLayout) {

@@ -1,14 +1,16 @@
 #!/usr/bin/env python3
-"""Makes tests/data/wan/training: gradients of all parameters and of a LoRA of Wan's transformer, and ten steps of
-training of each, by diffusers' WanTransformer3DModel and PEFT.
+"""Makes tests/data/wan/training and tests/data/wan/image/training: gradients of all parameters and of a LoRA of Wan's
+transformer, and ten steps of training of each, by diffusers' WanTransformer3DModel and PEFT.
 
 The models are the tiny ones in tests/data/wan (make_wan_data.py), computed in float64 from the stored values, but for
 the sinusoid of a timestep: its angles are float32, of frequencies that are rounded correctly, which PyTorch's exp of
 float32 does not do on all processors. Noise levels are those of diffusers' FlowMatchEulerDiscreteScheduler, drawn
 as by train_dreambooth_lora_*.py with the weighting scheme "none"; the loss is the mean of (out - (noise - x))^2.
+Models that take an image get it as in WanImageToVideoPipeline: its latents and a mask as further channels, and rows
+of the image encoder. It has no noise and is never left out, as in finetrainers.
 tests/data/wan/README.md describes the files. To run it again:
     pip install "torch==2.15.*" "diffusers==0.36.*" "transformers<5" "peft==0.21.*" accelerate safetensors
-    python tools/reference/make_wan_training_data.py                  # into tests/data/wan/training
+    python tools/reference/make_wan_training_data.py          # or only: texts, images
 """
 import argparse
 import contextlib
@@ -24,8 +26,9 @@ from safetensors.torch import save_file
 
 KEPT_ELEMENTS = 128  # of each gradient, at equal distances
 RANK, ALPHA = 4, 6
-LORA = dict(r=RANK, lora_alpha=ALPHA, rank_pattern={"ffn.net.2": 7},
-            target_modules=["to_q", "to_k", "to_v", "to_out.0", "ffn.net.0.proj", "ffn.net.2"])
+TARGETS = ["to_q", "to_k", "to_v", "to_out.0", "ffn.net.0.proj", "ffn.net.2"]
+IMAGE_TARGETS = ["to_q", "to_v", "add_k_proj", "add_v_proj", "ffn.net.2"]
+MASK_CHANNELS, IMAGE_ROWS = 4, 5
 # latents: frames, rows, columns; text: rows of embeddings. lora: of a LoRA instead of all parameters.
 GRADIENTS = {
     "all": dict(kind="float32", latents=(5, 6, 10), timestep=437.5, text=200),
@@ -37,6 +40,15 @@ GRADIENTS = {
 STEPS = {
     "all": dict(kind="float32", latents=(3, 6, 10), clip=3.0),
     "lora": dict(kind="float32", latents=(5, 6, 10), clip=0.68, lora=True, flow_shift=3.0),
+}
+# The same of a model that takes an image.
+IMAGE_GRADIENTS = {
+    "all": dict(kind="image", latents=(3, 6, 10), timestep=437.5, text=200),
+    "lora": dict(kind="image", latents=(3, 6, 8), timestep=62.5, text=30, lora=True),
+}
+IMAGE_STEPS = {
+    "all": dict(kind="image", latents=(2, 6, 8), clip=6.2),
+    "lora": dict(kind="image", latents=(3, 6, 8), clip=1.4, lora=True, flow_shift=3.0),
 }
 TEXTS, EMPTY_TEXT = [11, 4, 20], 1  # rows of embeddings
 SETTINGS = dict(steps=10, batch=2, seed=7, learning_rate=1e-3, schedule="cosine", warmup=3, beta1=0.9, beta2=0.95,
@@ -81,10 +93,15 @@ def trained(model):
     return {name.replace(".default", ""): p for name, p in model.named_parameters() if p.requires_grad}
 
 
+def lora_settings(model):
+    return dict(r=RANK, lora_alpha=ALPHA, rank_pattern={"ffn.net.2": 7},
+                target_modules=IMAGE_TARGETS if model.config.image_dim else TARGETS)
+
+
 def with_lora(model, values):
     """Adds a LoRA with these values."""
     model.requires_grad_(False)
-    model.add_adapter(peft.LoraConfig(**LORA))
+    model.add_adapter(peft.LoraConfig(**lora_settings(model)))
     with torch.no_grad():
         for name, p in sorted(trained(model).items()):
             p.copy_(values[name])
@@ -94,7 +111,7 @@ def with_lora(model, values):
 def drawn_lora(model, generator):
     """Values of A and of B, which PEFT would make zero."""
     model.requires_grad_(False)
-    model.add_adapter(peft.LoraConfig(**LORA))
+    model.add_adapter(peft.LoraConfig(**lora_settings(model)))
     return {name: 0.1 * torch.randn(p.shape, generator=generator) for name, p in sorted(trained(model).items())}
 
 
@@ -110,11 +127,25 @@ def padded(text, dtype):
     return rows
 
 
-def call(model, latents, timestep, text):
+def drawn_image(model, shape, generator):
+    """Latents of an image [frame, channel, row, column] and rows of its encoder, of models that take them."""
+    if not model.config.image_dim:
+        return {}
+    return {"image_latents": torch.randn(shape, generator=generator),
+            "image_rows": torch.randn(IMAGE_ROWS, model.config.image_dim, generator=generator)}
+
+
+def call(model, latents, timestep, text, image):
     """latents: [frame, channel, row, column] → likewise"""
     dtype = next(model.parameters()).dtype
+    rows = {}
+    if image:
+        mask = torch.zeros(len(latents), MASK_CHANNELS, *latents.shape[2:])
+        mask[0] = 1
+        latents = torch.cat([latents, mask, image["image_latents"]], dim=1)
+        rows = {"encoder_hidden_states_image": image["image_rows"][None].to(dtype)}
     with float_is(torch.Tensor.double if dtype == torch.float64 else single):
-        out = model(latents.transpose(0, 1)[None].to(dtype), timestep, padded(text, dtype), return_dict=False)[0]
+        out = model(latents.transpose(0, 1)[None].to(dtype), timestep, padded(text, dtype), return_dict=False, **rows)[0]
     return out[0].transpose(0, 1)
 
 
@@ -133,18 +164,19 @@ def norm_of(parameters):
 def gradients(data, loras, case, seed):
     """Tensors and figures of a case."""
     model = model_of(data, case, loras)
-    channels, text_channels = model.config.in_channels, model.config.text_dim
+    channels, text_channels = model.config.out_channels, model.config.text_dim
     generator = torch.Generator().manual_seed(seed)
     frames, rows, columns = case["latents"]
     clean, noise = (torch.randn(frames, channels, rows, columns, generator=generator) for _ in range(2))
     text = torch.randn(case["text"], text_channels, generator=generator)
     sigma = case["timestep"] / 1000
-    tensors = {"latents": (1 - sigma) * clean + sigma * noise, "target": noise - clean, "text": text}
+    image = drawn_image(model, clean.shape, generator)
+    tensors = {"latents": (1 - sigma) * clean + sigma * noise, "target": noise - clean, "text": text} | image
     found = {}
     for dtype in (torch.float64, torch.float32):
         model = model_of(data, case, loras, dtype)
         timestep = torch.tensor([case["timestep"]], dtype=torch.float32)
-        loss = loss_of(call(model, tensors["latents"], timestep, text), tensors["target"])
+        loss = loss_of(call(model, tensors["latents"], timestep, text, image), tensors["target"])
         loss.backward()
         found[dtype] = loss.item(), {name: p.grad for name, p in trained(model).items()}
     loss, exact = found[torch.float64]
@@ -181,18 +213,20 @@ def drawn_sample(scheduler, mean, std, number):
 def train(data, loras, case, seed):
     """Tensors and figures of ten steps."""
     model = model_of(data, case, loras)
-    folder_shift = json.loads((data / case["kind"] / "scheduler/scheduler_config.json").read_text())["flow_shift"]
+    folder = "float32" if case["kind"] == "image" else case["kind"]
+    folder_shift = json.loads((data / folder / "scheduler/scheduler_config.json").read_text())["flow_shift"]
     scheduler = FlowMatchEulerDiscreteScheduler(shift=case.get("flow_shift", folder_shift))
     generator = torch.Generator().manual_seed(seed)
     frames, rows, columns = case["latents"]
-    shape = (len(TEXTS), frames, model.config.in_channels, rows, columns)
+    shape = (len(TEXTS), frames, model.config.out_channels, rows, columns)
     mean = torch.randn(shape, generator=generator)
     std = torch.exp(-4.0 + 0.8 * torch.randn(shape, generator=generator))
     texts = [torch.randn(count, model.config.text_dim, generator=generator) for count in [*TEXTS, EMPTY_TEXT]]
+    images = [drawn_image(model, shape[1:], generator) for _ in TEXTS]
 
-    def loss_at(clean, noise, timestep, sigma, text):
+    def loss_at(clean, noise, timestep, sigma, text, image):
         x = (1 - sigma) * clean + sigma * noise
-        return loss_of(call(model, x, timestep, text), noise - clean)
+        return loss_of(call(model, x, timestep, text, image), noise - clean)
 
     def validation():
         losses = []
@@ -202,7 +236,8 @@ def train(data, loras, case, seed):
                 own = torch.Generator().manual_seed(SETTINGS["seed"] + 2**31 + 4 * clip + quarter)
                 noise = torch.randn(mean[clip].shape, generator=own)
                 with torch.no_grad():
-                    of_clips.append(loss_at(mean[clip], noise, timestep, timestep / 1000, texts[clip]).item())
+                    loss = loss_at(mean[clip], noise, timestep, timestep / 1000, texts[clip], images[clip])
+                    of_clips.append(loss.item())
             losses.append(sum(of_clips) / len(of_clips))
         return losses
 
@@ -217,8 +252,9 @@ def train(data, loras, case, seed):
     for step in range(SETTINGS["steps"]):
         samples = [drawn_sample(scheduler, mean, std, step * SETTINGS["batch"] + place)
                    for place in range(SETTINGS["batch"])]
-        losses = torch.stack([loss_at(clean, noise, timestep, sigma, texts[len(TEXTS) if dropped else which])
-                              for which, clean, noise, timestep, sigma, dropped in samples])
+        losses = torch.stack([
+            loss_at(clean, noise, timestep, sigma, texts[len(TEXTS) if dropped else which], images[which])
+            for which, clean, noise, timestep, sigma, dropped in samples])
         losses.mean().backward()
         norm = norm_of(parameters)
         torch.nn.utils.clip_grad_norm_(parameters.values(), case["clip"])
@@ -236,6 +272,7 @@ def train(data, loras, case, seed):
     validated.append(validation())
     tensors = {"latent_mean": mean, "latent_std": std}
     tensors |= {f"text.{index}": text for index, text in enumerate(texts)}
+    tensors |= {name: torch.stack([image[name] for image in images]) for name in images[0]}
     facts = {"kind": case["kind"], "clip": case["clip"], **SETTINGS, "steps_done": done, "validation": validated}
     if "flow_shift" in case:
         facts["flow_shift"] = case["flow_shift"]
@@ -247,31 +284,43 @@ def train(data, loras, case, seed):
     return tensors, facts
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, default=Path(__file__).parents[2] / "tests" / "data" / "wan")
-    data = parser.parse_args().out
-    torch.set_num_threads(1)
-    torch.use_deterministic_algorithms(True)
-    out = data / "training"
+def make(data, out, kinds, gradient_cases, step_cases, seed):
+    """Writes the results of some cases, and LoRAs of the models."""
     out.mkdir(exist_ok=True)
     loras = {}
-    for seed, kind in enumerate(("float32", "bfloat16"), start=800):
-        loras[kind] = drawn_lora(opened(data, kind, torch.float32), torch.Generator().manual_seed(seed))
-        settings = peft.LoraConfig(**LORA).to_dict() | {"target_modules": sorted(LORA["target_modules"])}
+    for place, kind in enumerate(kinds):
+        model = opened(data, kind, torch.float32)
+        loras[kind] = drawn_lora(model, torch.Generator().manual_seed(seed + place))
+        lora = lora_settings(model)
+        settings = peft.LoraConfig(**lora).to_dict() | {"target_modules": sorted(lora["target_modules"])}
         WanPipeline.save_lora_weights(out, transformer_lora_layers=loras[kind],
                                       weight_name=f"{kind}_lora.safetensors",
                                       transformer_lora_adapter_metadata=settings)
     tensors, facts = {}, {"gradients": {}, "steps": {}}
-    for part, compute, cases, first in (("gradients", gradients, GRADIENTS, 810), ("steps", train, STEPS, 820)):
-        for seed, (name, case) in enumerate(cases.items(), start=first):
-            results, facts[part][name] = compute(data, loras, case, seed)
+    for part, compute, cases, first in (("gradients", gradients, gradient_cases, seed + 10),
+                                        ("steps", train, step_cases, seed + 20)):
+        for place, (name, case) in enumerate(cases.items()):
+            results, facts[part][name] = compute(data, loras, case, first + place)
             tensors |= {f"{part}.{name}.{key}": value.float() for key, value in results.items()}
     assert all(torch.isfinite(tensor).all() for tensor in tensors.values())
     save_file({name: tensor.contiguous().clone() for name, tensor in tensors.items()}, out / "reference.safetensors")
     for file in out.glob("*.safetensors"):
         file.chmod(0o644)
     write_json(out / "reference.json", facts)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("only", nargs="?", choices=["texts", "images"])
+    parser.add_argument("--out", type=Path, default=Path(__file__).parents[2] / "tests" / "data" / "wan")
+    arguments = parser.parse_args()
+    data = arguments.out
+    torch.set_num_threads(1)
+    torch.use_deterministic_algorithms(True)
+    if arguments.only != "images":
+        make(data, data / "training", ("float32", "bfloat16"), GRADIENTS, STEPS, 800)
+    if arguments.only != "texts":
+        make(data, data / "image" / "training", ("image",), IMAGE_GRADIENTS, IMAGE_STEPS, 900)
 
 
 if __name__ == "__main__":

@@ -49,7 +49,6 @@ void Wan::set_encoding(Clip& clip, std::int64_t made_frames) const {
           "sample.frames: clip {} has {}, expected at least {}: it begins from one image and ends "
           "with another",
           clip.index(), clip.format.size.frames, 1 + WanVaeConfig::frames_per_latent);
-  if (folder_.vision) clip.vision = {folder_.vision_rows(), folder_.transformer.vision_channels};
 }
 
 // As WanPipeline: 16 and 18 become 17, 3 becomes 1.
@@ -109,6 +108,7 @@ void Wan::complete(Clip& clip, const Job& job, const ClipRequest& request,
   clip.latent_channels = c.out_channels;
   clip.video = {made, height, width};
   if (clip.input && !folder_.expand_timesteps) set_encoding(clip, made);
+  if (folder_.vision) clip.vision = {folder_.vision_rows(), c.vision_channels};
   clip.sampling = sampling(clip, job, request);
   const auto cleaned = [&](const std::string& text, const char* what) {
     const bool cleans = request.clean.value_or(job.clean_prompts) && request.token_ids.empty();
@@ -178,9 +178,9 @@ void Wan::require_trainable() const {
   require(!folder_.boundary, Status::usage,
           "model.path: {} has two transformers, which cannot be trained, expected a model with one",
           folder_.paths.root.string());
-  require(!folder_.transformer.takes_image() && !folder_.expand_timesteps, Status::usage,
-          "model.path: {} makes videos from images, expected a model of Wan for text to video: "
-          "others cannot be trained",
+  require(last_image() != LastImage::always, Status::usage,
+          "model.path: {} makes videos between a first and a last image, which cannot be trained, "
+          "expected a model of Wan for text to video, or from a first image",
           folder_.paths.root.string());
 }
 

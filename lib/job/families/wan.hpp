@@ -34,13 +34,17 @@ class Wan final : public Family {
                                        const WeightPlacement& placement,
                                        const std::optional<LoraShape>& lora) const override;
   TrainingNoise training_noise(const Job& job, const VideoSize& size) const override;
+  /// As trainers of Wan 2.1 I2V do (finetrainers' WanImageConditioningLatentEncodeProcessor,
+  /// musubi-tuner's wan_cache_latents.py, diffusion-pipe's wan.py): the image has no noise and is
+  /// never left out.
+  bool encodes_image_once() const override { return folder_.transformer.takes_image(); }
   std::int64_t made_frames(std::int64_t frames) const override;
 
  private:
   bool takes(InputKind kind) const override;
   LastImage last_image() const override;
   void set_encoding(Clip& clip, std::int64_t made_frames) const;
-  /// Error(usage) for models that take images or have two transformers.
+  /// Error(usage) for models that have two transformers, or take a last image.
   void require_trainable() const;
   ClipDefaults defaults() const override;
   void check_options(const Job& job) const override;

@@ -35,6 +35,7 @@ struct DenoiseTask {
   VideoSize size;               ///< of the video
   double fps = 8;               ///< frames per second of the video
   bool keeps_residual = false;  ///< for steps that are not computed (sampler/step_cache.hpp)
+  std::int64_t image_rows = 0;  ///< of a training: of TrainingSample::vision
 };
 
 /// What a step does with the blocks of the transformer.

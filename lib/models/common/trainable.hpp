@@ -74,8 +74,8 @@ struct TrainingSample {
   Tensor clean;
   /// Only of models with a null caption of their own: it takes the place of the text.
   bool drops_caption = false;
-  /// Only of models that take the latents of an image: as Conditioning::image, on the host.
-  Tensor image;
+  // Only of models that take an image: as those of Conditioning, on the host.
+  Tensor image, vision;
 };
 
 /// Takes the gradient of a matrix: of the mean of the losses of all elements; this rank's part,

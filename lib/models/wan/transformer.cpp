@@ -456,11 +456,16 @@ namespace {
 
 struct WanTrainingClip final : TrainableDenoiser::Clip {
   WanTrainingClip(const WanTransformer& transformer, const DenoiseTask& task)
-      : placement(transformer, task.group, task.layout.tokens, 1, task.layout.mesh.ring) {}
+      : placement(transformer, task.group, task.layout.tokens, 1, task.layout.mesh.ring,
+                  task.image_rows),
+        latents(task.latents),
+        box(own_box(task.layout.latents, task.group)) {}
   const TokenColumns& columns() const override { return placement.columns(); }
 
   WanPlacement placement;
-  WholeRows text_rows{placement.columns()};
+  Shape latents;
+  Box box;                                      ///< of the latents
+  WholeRows context_rows{placement.columns()};  ///< of the caption and of the image encoder
 };
 
 }  // namespace
@@ -471,14 +476,28 @@ std::unique_ptr<const TrainableDenoiser::Clip> WanTransformer::prepare_training(
 }
 
 Tensor WanTransformer::predict_together(const Clip& clip, const TrainingSample& sample) const {
-  const auto& [placement, text_rows] = dynamic_cast<const WanTrainingClip&>(clip);
+  const auto& own = dynamic_cast<const WanTrainingClip&>(clip);
   const Tensor latents = sample.latents.on(device_);
+  std::vector<Tensor> images;
+  if (config_.takes_image()) {
+    Shape expected = sample.latents.shape();
+    expected[1] = config_.image_channels() - WanConfig::mask_channels;
+    expect(sample.image.shape() == expected, "latents {} of an image, expected {}",
+           sample.image.shape(), expected);
+    const Conditioning image{.text = {}, .image = sample.image, .vision = {}};
+    images.push_back(with_mask(image, own.latents, own.box).on(device_));
+  }
   WanContext context;
   {
-    const Tape::Rows rows(text_rows);
-    context = encode_context(sample.text.on(device_));
+    const Tape::Rows rows(own.context_rows);
+    Tensor vision;
+    if (config_.vision_channels > 0) {
+      vision = sample.vision.reshape({sample.vision.shape(0), 1, config_.vision_channels});
+      vision = vision.on(device_);
+    }
+    context = encode_context(sample.text.on(device_), vision);
   }
-  return (*this)(placement, {&latents, 1}, context, embed(sample.timestep)).front();
+  return (*this)(own.placement, {&latents, 1}, context, embed(sample.timestep), images).front();
 }
 
 TrainableDenoiser::Example WanTransformer::example(Device host) const {
@@ -487,13 +506,20 @@ TrainableDenoiser::Example WanTransformer::example(Device host) const {
   task.layout.mesh = {1, 1, 1};
   task.layout.tokens = Layout::replicated({1, 1, 1}, 1);
   task.layout.text = Layout::replicated({1}, 1);
+  task.layout.latents = Layout::replicated(latents, 1);
   const auto zeros = [&](std::int64_t channels) {
     return Tensor::zeros({1, channels, latents[1], latents[2]}, DType::float32, host);
   };
-  return {task,
-          {.latents = zeros(config_.in_channels),
-           .target = zeros(config_.out_channels),
-           .text = Tensor::zeros({1, 1, config_.text_channels}, dtype_, host)}};
+  TrainingSample sample{.latents = zeros(config_.out_channels),
+                        .target = zeros(config_.out_channels),
+                        .text = Tensor::zeros({1, 1, config_.text_channels}, dtype_, host)};
+  if (config_.takes_image()) {
+    sample.image = zeros(config_.image_channels() - WanConfig::mask_channels);
+  }
+  if (config_.vision_channels > 0) {
+    sample.vision = Tensor::zeros({1, config_.vision_channels}, dtype_, host);
+  }
+  return {task, sample};
 }
 
 }  // namespace reelmesh
