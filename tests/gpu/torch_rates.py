@@ -15,7 +15,7 @@ import pathlib
 import statistics
 import sys
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "tools"))
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "bench"))
 import timed_in_pytorch as timed
 import torch
 

@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""Tests of tools/compare_with_pytorch: its arithmetic, its errors, and what it prints of processes
+"""Tests of tests/bench/compare_with_pytorch: its arithmetic, its errors, and what it prints of processes
 that end early. Does not need PyTorch: a script stands in for it, and another one for reelmesh."""
 import importlib.machinery
 import importlib.util
@@ -14,7 +14,7 @@ import time
 import unittest
 import unittest.mock
 
-TOOL = pathlib.Path(__file__).resolve().parents[2] / "tools/compare_with_pytorch"
+TOOL = pathlib.Path(__file__).resolve().parents[2] / "tests/bench/compare_with_pytorch"
 loader = importlib.machinery.SourceFileLoader("compare", str(TOOL))
 compare = importlib.util.module_from_spec(importlib.util.spec_from_loader("compare", loader))
 loader.exec_module(compare)

@@ -22,7 +22,7 @@ if not shutil.which("ffmpeg"):
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tools"))
-from demo_model import captions, scenes, scoring  # noqa: E402
+from drawn_clips import captions, scenes, scoring  # noqa: E402
 
 
 def tool(*words):

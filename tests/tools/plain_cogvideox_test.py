@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""Tests of tools/plain_cogvideox.py against the results of diffusers in tests/data/cogvideox. Needs
+"""Tests of tests/bench/plain_cogvideox.py against the results of diffusers in tests/data/cogvideox. Needs
 PyTorch and nothing else; without it the status is 77."""
 import json
 import pathlib
@@ -14,7 +14,7 @@ except ImportError:
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 DATA = ROOT / "tests/data/cogvideox"
-sys.path.insert(0, str(ROOT / "tools"))
+sys.path.insert(0, str(ROOT / "tests/bench"))
 import plain_cogvideox as plain  # noqa: E402
 
 

@@ -10,7 +10,7 @@ import unittest
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tools"))
 import numpy as np  # noqa: E402
-from demo_model import captions, drawing, scenes, scoring  # noqa: E402
+from drawn_clips import captions, drawing, scenes, scoring  # noqa: E402
 
 CLIPS = 40
 

@@ -2,7 +2,9 @@
 import numpy as np
 import torch
 
-from . import drawing, latents, loop, muon, scenes, vae
+from drawn_clips import drawing, scenes
+
+from . import latents, loop, muon, vae
 
 
 def fit_space(folder, seed):

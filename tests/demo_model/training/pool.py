@@ -3,7 +3,9 @@ import dataclasses
 
 import numpy as np
 
-from . import captions, drawing, latents, scenes, stages, text
+from drawn_clips import captions, drawing, scenes
+
+from . import latents, stages, text
 
 CLIPS = 49152  # number of training clips
 WORDINGS = 6  # captions per clip

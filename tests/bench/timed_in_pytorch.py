@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Times PyTorch for tools/compare_with_pytorch, which runs this as a separate process: a text
+"""Times PyTorch for tests/bench/compare_with_pytorch, which runs this as a separate process: a text
 encoder pass, a transformer step (compiled, then eager with few calls), a decode, kernels for
 attention, and on a GPU those of a step. In this order, because a time limit cuts off what comes
 last.
 
-    tools/timed_in_pytorch.py ORDERS
+    tests/bench/timed_in_pytorch.py ORDERS
 
 ORDERS is a JSON object (see request_of in compare_with_pytorch). Each figure is printed as soon as
 it exists, as a line with a JSON object, so that a process that is ended loses only what it had not
@@ -19,7 +19,7 @@ measured yet:
     {"versions"}                            by library
     {"note"}                                what failed or is left out, and why
 
-What is missing is noted and the rest is timed: without diffusers, tools/plain_cogvideox.py stands
+What is missing is noted and the rest is timed: without diffusers, tests/bench/plain_cogvideox.py stands
 in for the transformer and there is no decode; without transformers there is no text encoder.
 """
 import json
@@ -34,7 +34,7 @@ except ImportError as error:
     sys.exit(f"{sys.executable}: {error}: needs torch, and diffusers, transformers, safetensors "
              "and accelerate for all that is timed, from pip")
 
-ROOT = pathlib.Path(__file__).resolve().parents[1]
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tools"))
 from results.span_names import names  # noqa: E402
 
@@ -101,7 +101,7 @@ def cogvideox_transformer(request):
             report(note=f"no diffusers ({in_a_line(error)})")
         else:
             return loaded(CogVideoXTransformer3DModel, folder, request)
-    report(note="the transformer is tools/plain_cogvideox.py, not that of diffusers")
+    report(note="the transformer is tests/bench/plain_cogvideox.py, not that of diffusers")
     return plain_cogvideox.load(folder, getattr(torch, request["dtype"]), device)
 
 

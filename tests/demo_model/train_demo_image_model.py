@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Trains the demo's transformer of image to video and writes it as a Hugging Face folder.
 
-    tools/train_demo_image_model.py WORK --export DIR
+    tests/demo_model/train_demo_image_model.py WORK --export DIR
 
 It begins as the transformer of the checkpoint --base, whose other parts it shares, and learns to
 continue drawn pictures as a sentence says. Its state is stored in the folder WORK; started again, it
@@ -10,10 +10,8 @@ continues from there. Needs torch, diffusers, transformers and sentencepiece.
 import argparse
 import functools
 import pathlib
-import sys
 
-ROOT = pathlib.Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT / "tools"))
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 
 def main():
@@ -30,7 +28,7 @@ def main():
     options = parser.parse_args()
     options.work.mkdir(parents=True, exist_ok=True)
 
-    from demo_model import animator, export, loop
+    from training import animator, export, loop
     animator.prepare(options.base, options.work, options.seed)
     loop.train(functools.partial(animator.Animator, options.base), options.work, "animator",
                60 * options.minutes, options.seed, options.device, options.workers,

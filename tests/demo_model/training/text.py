@@ -6,7 +6,7 @@ import numpy as np
 import sentencepiece
 from transformers import T5Config, T5EncoderModel, T5Tokenizer
 
-from . import captions, scenes
+from drawn_clips import captions, scenes
 
 LENGTH = 32  # tokens per prompt
 WIDTH = 128

@@ -8,7 +8,9 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from . import captions, loop, muon, pool, scenes, text
+from drawn_clips import captions, scenes
+
+from . import loop, muon, pool, text
 
 OF_A_SHAPE = {"colour": scenes.COLOURS, "shape": scenes.SHAPES, "motion": scenes.MOTIONS,
               "size": scenes.SIZES, "speed": scenes.SPEEDS}

@@ -11,7 +11,9 @@ import torch
 from diffusers import AutoencoderKLCogVideoX, CogVideoXTransformer3DModel
 from transformers import T5EncoderModel, T5Tokenizer
 
-from . import captions, denoiser, drawing, latents, scenes, text, vae
+from drawn_clips import captions, drawing, scenes
+
+from . import denoiser, latents, text, vae
 
 CLIPS = 24576  # number of training clips
 WORDINGS = 4  # captions per clip

@@ -1,7 +1,9 @@
 """MODEL_CARD.md of the exported checkpoint."""
 import json
 
-from . import denoiser, loop, scenes, text, vae
+from drawn_clips import scenes
+
+from . import denoiser, loop, text, vae
 
 TEXT = """# A small model that draws moving shapes
 
@@ -19,11 +21,11 @@ grow, shrink, turn or blink over a flat background. It can draw nothing else.
   encoder {encoder:.2f} M, VAE {vae:.2f} M (channels {channels}); bfloat16, {bytes:.1f} MiB in all.
 
 ## Data
-Drawn by `tools/demo_model` (numpy), with captions in varied wordings; nothing was collected. Every
+Drawn by `tools/drawn_clips` (numpy), with captions in varied wordings; nothing was collected. Every
 ninth combination of colour, shape and motion ({held} in all) is held out: it is in no training clip.
 
 ## Training
-`tools/train_demo_model.py`: VAE decoder {decoder_minutes:.0f} minutes ({decoder_steps}
+`tests/demo_model/train_demo_model.py`: VAE decoder {decoder_minutes:.0f} minutes ({decoder_steps}
 steps), VAE encoder {encoder_minutes:.0f} minutes ({encoder_steps} steps), text encoder
 {text_minutes:.0f} minutes ({text_steps} steps), transformer {denoiser_minutes:.0f} minutes
 ({denoiser_steps} steps of {batch} clips a worker), partly at the same time.

@@ -6,7 +6,9 @@ import shutil
 import torch
 from diffusers import CogVideoXPipeline
 
-from . import animator, denoiser, listener, loop, scenes, text, vae
+from drawn_clips import scenes
+
+from . import animator, denoiser, listener, loop, text, vae
 
 
 def assemble(work):

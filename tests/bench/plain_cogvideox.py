@@ -1,5 +1,5 @@
 """CogVideoX's transformer in plain PyTorch: stands in for diffusers' CogVideoXTransformer3DModel
-where tools/compare_with_pytorch finds no diffusers. CogVideoX 1.0, without image conditioning.
+where tests/bench/compare_with_pytorch finds no diffusers. CogVideoX 1.0, without image conditioning.
 
 The modules have the names of the tensors in a checkpoint; lib/models/cogvideox/transformer.cpp has
 their shapes. tests/tools/plain_cogvideox_test.py compares the results with those of diffusers.

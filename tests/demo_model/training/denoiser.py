@@ -3,7 +3,9 @@ import numpy as np
 import torch
 from diffusers import CogVideoXDDIMScheduler, CogVideoXTransformer3DModel
 
-from . import listener, loop, muon, pool, scenes, text
+from drawn_clips import scenes
+
+from . import listener, loop, muon, pool, text
 
 HEADS, HEAD_WIDTH, LAYERS, TIME_WIDTH = 3, 64, 6, 32
 EMPTY = 0.1  # share of empty prompts, for classifier-free guidance

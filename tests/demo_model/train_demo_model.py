@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Trains the small model of the demo on drawn clips and writes it as a Hugging Face folder.
 
-    tools/train_demo_model.py WORK --export DIR
+    tests/demo_model/train_demo_model.py WORK --export DIR
 
 Stages store their state in the folder WORK and continue from it when started again. On a few CPU
 cores decoder, encoder and the other stages may run at the same time, in separate processes.
@@ -9,9 +9,6 @@ Needs torch, diffusers, transformers, sentencepiece, and matplotlib for the plot
 """
 import argparse
 import pathlib
-import sys
-
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 
 STAGES = ["decoder", "encoder", "text", "denoiser", "export", "plot"]
 
@@ -35,7 +32,7 @@ def main():
     options = parser.parse_args()
     options.work.mkdir(parents=True, exist_ok=True)
 
-    from demo_model import loop, pool, stages
+    from training import loop, pool, stages
     minutes = dict(zip(STAGES, options.minutes))
 
     def train(make, name):
@@ -48,22 +45,22 @@ def main():
     if "encoder" in options.stages:
         train(stages.Encoder, "encoder")
     if "text" in options.stages:
-        from demo_model import listener
+        from training import listener
         pool.prepare(options.work, options.seed)
         train(listener.TextEncoder, "text")
         print(f"text: {100 * listener.check(options.work):.1f} % of held-out words are understood")
     if "denoiser" in options.stages:
-        from demo_model import denoiser
+        from training import denoiser
         train(denoiser.Denoiser, "denoiser")
     if "export" in options.stages and options.export:
-        from demo_model import card, export
+        from training import card, export
         print(f"{options.export}: {export.write(options.work, options.export)} bytes")
         if options.score:
             card.write(options.work, options.export, export.assemble(options.work), options.score,
                        options.notes.read_text() if options.notes else "", options.steps,
                        options.guidance)
     if "plot" in options.stages:
-        from demo_model import plots
+        from training import plots
         plots.write(options.work)
 
 

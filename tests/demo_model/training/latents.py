@@ -9,7 +9,7 @@ in the pixels, which makes denoising easy.
 import numpy as np
 import torch
 
-from . import drawing, scenes
+from drawn_clips import drawing, scenes
 
 CELL, GROUP, CHANNELS = 8, 4, 16
 

@@ -1,0 +1,1 @@
+"""The clips that the demo's models are made for: moving shapes, their captions, drawing, scoring."""
