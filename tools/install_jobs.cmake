@@ -1,12 +1,21 @@
 # Installs job files and batch scripts with the absolute paths of the prefix, so that they work in
-# any folder. Run by "cmake --install"; tools/install.cmake sets `source` and `generated`.
+# any folder; the scripts contain run_reelmesh.bash, so that they can be copied. Run by "cmake --install";
+# tools/install.cmake sets `source` and `generated`.
 cmake_path(ABSOLUTE_PATH CMAKE_INSTALL_PREFIX NORMALIZE OUTPUT_VARIABLE prefix)
 string(REGEX REPLACE "/$" "" prefix "${prefix}")
 set(share ${prefix}/share/reelmesh)
+file(READ ${source}/jobs/run_reelmesh.bash rest)
 foreach(kind inputs/*.cfg jobs/*.sbatch)
   file(GLOB files RELATIVE ${source} ${source}/${kind})
   foreach(file ${files})
     file(READ ${source}/${file} text)
+    string(FIND "${text}" "# The rest is what the scripts share" at)
+    if(NOT at EQUAL -1)
+      string(SUBSTRING "${text}" 0 ${at} text)
+      string(APPEND text "${rest}")
+    elseif(kind MATCHES "^jobs")
+      message(FATAL_ERROR "${source}/${file}: found no line that sources run_reelmesh.bash, expected one")
+    endif()
     string(REPLACE build/reelmesh "${prefix}/bin/reelmesh" text "${text}")
     string(REPLACE tools/reelmesh- "${prefix}/bin/reelmesh-" text "${text}")
     # Not after "/", where it is the end of a path.

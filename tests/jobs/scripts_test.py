@@ -13,7 +13,6 @@ import unittest
 
 SOURCE = pathlib.Path(__file__).resolve().parents[2]
 SCRIPTS = sorted((SOURCE / "jobs").glob("*.sbatch"))
-COMMON = "# -- the rest is the same in all scripts --\n"
 
 # $OUTPUT has changed to a task's own folder when srun is called.
 SRUN = """#!/bin/bash
@@ -24,7 +23,8 @@ exit "${SRUN_STATUS:-0}"
 """
 SCONTROL = """#!/bin/bash
 if [ "$2 $3" = 'show job' ]; then
-  echo "JobId=7 JobName=reelmesh ${JOB_STATE:-JobState=RUNNING Reason=None} Dependency=(null)"
+  echo "JobId=7 JobName=reelmesh ${JOB_STATE:-JobState=RUNNING Reason=None} Dependency=(null)" \
+    "Command=${COMMAND:-(null)} WorkDir=/home/someone"
   exit
 fi
 echo "$*" >>"$STAND_IN/scontrol.args"
@@ -51,7 +51,9 @@ class Scripts(unittest.TestCase):
         environment |= {"PATH": f"{self.folder}:{environment['PATH']}",
                         "STAND_IN": str(self.folder), "MODEL": "/models/small",
                         "OUTPUT": str(self.output), "SLURM_JOB_ID": "7",
-                        "SLURM_SUBMIT_DIR": str(self.folder), **variables}
+                        "SLURM_SUBMIT_DIR": str(self.folder),
+                        "COMMAND": " ".join([str(SOURCE / "jobs" / script.name), *options]),
+                        **variables}
         if script.name == "array.sbatch":
             environment = {"SLURM_ARRAY_JOB_ID": "7", "SLURM_ARRAY_TASK_ID": "1",
                            "PROMPTS": str(self.folder / "prompts")} | environment
@@ -66,10 +68,50 @@ class Scripts(unittest.TestCase):
             said = process.communicate()[0]
         return process.returncode, said, calls.read_text() if calls.exists() else ""
 
-    def test_the_common_part_is_the_same(self):
+    def test_the_lines_that_find_the_rest_are_the_same(self):
         self.assertGreaterEqual(len(SCRIPTS), 4)
-        parts = {path.read_text().split(COMMON)[1] for path in SCRIPTS}
-        self.assertEqual(len(parts), 1)
+        ends = {path.read_text().split("\n# The rest is what the scripts share")[1]
+                for path in SCRIPTS}
+        self.assertEqual(len(ends), 1)
+
+    def spooled(self, script):
+        """The copy that Slurm runs, in a folder of its own."""
+        copy = self.folder / "spool/job00007/slurm_script"
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        copy.write_text(script.read_text())
+        return copy
+
+    def test_a_copy_in_slurms_folder_finds_the_rest(self):
+        jobs = self.folder / "a folder" / "jobs"
+        jobs.mkdir(parents=True)
+        (jobs / "run_reelmesh.bash").write_text((SOURCE / "jobs/run_reelmesh.bash").read_text())
+        variables = {"SLURM_ARRAY_JOB_ID": "7", "SLURM_ARRAY_TASK_ID": "1",
+                     "PROMPTS": str(self.folder / "prompts")}
+        for script in SCRIPTS:
+            copy = self.spooled(script)
+            for command in (jobs / script.name, f"{jobs / script.name} --prompt.file /a/b.txt"):
+                (self.folder / "srun.args").unlink(missing_ok=True)
+                done = self.run_script(copy, "--sample.steps", "3", COMMAND=str(command),
+                                       **variables)
+                self.assertEqual(done, (0, "", ""), script)
+                arguments = (self.folder / "srun.args").read_text().splitlines()
+                self.assertEqual(arguments[-2:], ["--sample.steps", "3"], script)
+            # In the repository's folder without an answer of scontrol.
+            done = self.run_script(copy, COMMAND="(null)", SLURM_SUBMIT_DIR=str(jobs.parent),
+                                   **variables)
+            self.assertEqual(done, (0, "", ""), script)
+
+    def test_without_the_rest_a_message_names_it(self):
+        alone = self.folder / "copies" / "mine.sbatch"
+        alone.parent.mkdir()
+        copy = self.spooled(SOURCE / "jobs/cogvideox.sbatch")
+        for command, named in (
+                ("(null)", f"found no jobs/run_reelmesh.bash in {self.folder}, expected"),
+                (str(alone), f"{alone.parent}/run_reelmesh.bash: No such file")):
+            status, said, _ = self.run_script(copy, COMMAND=command)
+            self.assertNotEqual(status, 0)
+            self.assertIn(named, said)
+            self.assertFalse((self.folder / "srun.args").exists())
 
     def test_directives(self):
         for script in SCRIPTS:

@@ -82,6 +82,12 @@ class Install(unittest.TestCase):
         self.assertIn(f"REELMESH=${{REELMESH:-{self.prefix}/bin/reelmesh}}\n",
                       (self.share / "jobs/cogvideox.sbatch").read_text())
 
+    def test_batch_scripts_need_no_other_file(self):
+        rest = (SOURCE / "jobs/run_reelmesh.bash").read_text()
+        for path in self.share.glob("jobs/*.sbatch"):
+            self.assertTrue(path.read_text().endswith(rest), path)
+            self.assertNotIn("run_reelmesh.bash", path.read_text(), path)
+
     def test_links_between_pages(self):
         """Pages for users link to each other; those for developers are not installed."""
         for page in ("app", "inputs", "jobs"):
