@@ -15,6 +15,8 @@ namespace {
 constexpr std::string_view by_plan =
     "parallel.weights = host keeps weights in the memory of the host";
 constexpr std::string_view no_need = "it is not needed: videos are decoded in parts by all ranks";
+constexpr std::string_view not_quantized =
+    "it is computed in numerics.dtype; parallel.weights = sharded or host saves memory";
 constexpr std::string_view whole_steps = "train.batch counts the clips of all ranks in a step";
 constexpr std::string_view not_split =
     "layers are not split over ranks; parallel.weights = sharded divides the weights";
@@ -72,6 +74,10 @@ constexpr auto table = std::to_array<OtherName>({
     {"video-length", "sample.frames", "", "data.frames"},
     {"frame-rate", "sample.fps", "", "data.fps"},
     {"base-seed", "sample.seed", "", "train.seed"},
+    {"sample-shift", "sample.flow-shift", "", "train.flow-shift"},
+    {"shift", "sample.flow-shift", "", "train.flow-shift"},
+    {"infer-steps", "sample.steps", ""},
+    {"max-sequence-length", "", "the checkpoint's length of prompts is used"},
     {"manual-seed", "sample.seed", "", "train.seed"},
     {"sample-solver", "sample.scheduler", ""},
     {"sampler", "sample.scheduler", ""},
@@ -88,12 +94,25 @@ constexpr auto table = std::to_array<OtherName>({
     {"weight-dtype", "numerics.dtype", ""},
     {"precision", "numerics.dtype", ""},
     {"mixed-precision", "numerics.dtype", ""},
+    {"fp32", "", "numerics.dtype = float32 gives it"},
+    {"fp16", "", "numerics.dtype = float16 gives it, on GPUs"},
+    {"half", "", "numerics.dtype = float16 gives it, on GPUs"},
+    {"bf16", "", "numerics.dtype = bfloat16 gives it"},
+    {"bfloat16", "", "numerics.dtype = bfloat16 gives it"},
+    {"fp8", "", not_quantized},
+    {"int8", "", not_quantized},
+    {"quantization", "", not_quantized},
+    {"quantize", "", not_quantized},
+    {"use-fp8", "", not_quantized},
     {"allow-tf32", "numerics.tf32", ""},
     {"device", "device.backend", ""},
     {"enable-model-cpu-offload", "", by_plan},
     {"enable-sequential-cpu-offload", "", by_plan},
     {"offload-model", "", by_plan},
     {"cpu-offload", "", by_plan},
+    {"t5-cpu", "", "parallel.text-weights = host keeps its weights in the memory of the host"},
+    {"compile", "", "it is not needed: the kernels are compiled"},
+    {"torch-compile", "", "it is not needed: the kernels are compiled"},
     {"enable-tiling", "", no_need},
     {"enable-slicing", "", no_need},
     {"enable-vae-tiling", "", no_need},
@@ -108,6 +127,10 @@ constexpr auto table = std::to_array<OtherName>({
     {"ring-size", "parallel.ring", ""},
     {"cp-degree", "parallel.ring", ""},
     {"use-cfg-parallel", "parallel.cfg", ""},
+    {"use-usp", "parallel.ulysses", ""},
+    {"dit-fsdp", "parallel.weights", ""},
+    {"t5-fsdp", "", "layers of the text encoder are divided over ranks (parallel.device-map)"},
+    {"use-fsdp", "parallel.weights", ""},
     {"cfg-parallel", "parallel.cfg", ""},
     {"data-parallel-degree", "parallel.replicas", ""},
     {"dp-degree", "parallel.replicas", ""},
@@ -128,6 +151,7 @@ constexpr auto table = std::to_array<OtherName>({
     {"save-dir", "output.path", ""},
     {"save-file", "output.path", ""},
     {"save-path", "output.path", ""},
+    {"output-video-path", "output.path", ""},
     {"outdir", "output.path", ""},
     {"resume", "output.if-exists", ""},
     {"resume-from-checkpoint", "output.if-exists", ""},
@@ -171,6 +195,9 @@ constexpr auto table = std::to_array<OtherName>({
     {"lora.dropout", "", "there is none: layers of a LoRA have no dropout"},
     {"lora-dropout", "", "there is none: layers of a LoRA have no dropout"},
     {"gradient-accumulation-steps", "", whole_steps},
+    {"gradient-checkpointing", "", "it is not needed: blocks are computed again for gradients"},
+    {"use-8bit-adam", "", "train.optimizer = lion keeps half of what adamw keeps"},
+    {"report-to", "", "metrics.h5 has the losses; tools/tensorboard_training reads it"},
     {"num-train-epochs", "", "there is none: train.steps gives the length"},
     {"epochs", "", "there is none: train.steps gives the length"},
 });
