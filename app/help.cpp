@@ -93,4 +93,20 @@ std::string format_help(const std::vector<HelpSection>& sections, const HelpStyl
   return text;
 }
 
+std::string format_page(const HelpPage& page, const HelpStyle& style) {
+  const std::string begin = "Usage: ";
+  std::string usage = begin;
+  for (const char c : page.usage) {
+    usage += c;
+    if (c == '\n') usage += std::string(begin.size(), ' ');
+  }
+  std::string text = fmt::format("{}\n\n{}\n", page.purpose, usage);
+  if (!page.notes.empty()) text += fmt::format("\n{}\n", page.notes);
+  if (!page.sections.empty()) text += '\n' + format_help(page.sections, style);
+  std::istringstream examples(page.examples);
+  text += "\nExamples\n";
+  for (std::string line; std::getline(examples, line);) text += fmt::format("  {}\n", line);
+  return text;
+}
+
 }  // namespace reelmesh::app

@@ -1,18 +1,33 @@
 #pragma once
-// The text of --help.
+// What --help says, from which the man page and completion are made as well.
 #include <string>
 #include <vector>
 
 namespace reelmesh::app {
 
 struct HelpLine {
-  std::string name;         ///< "--sample.steps N"
-  std::string description;  ///< wrapped at spaces
+  /// "--sample.steps N". After the option stand the values that it takes: "auto|split|phased", or
+  /// what they are, in capitals, such as "FILE|none".
+  std::string name;
+  std::string description;          ///< wrapped at spaces
+  std::vector<std::string> values;  ///< all that there are, if the name does not tell
 };
 
 struct HelpSection {
   std::string title;
   std::vector<HelpLine> lines;
+};
+
+/// The help of a subcommand. Texts are lines, without one at their end; paragraphs are separated by
+/// an empty line.
+struct HelpPage {
+  std::string purpose;
+  std::string usage;  ///< of one call each, or of its further lines, which are indented
+  std::string notes;
+  std::vector<HelpSection> sections;
+  std::string examples;
+  std::vector<HelpLine> operands;  ///< arguments that are not options, in their order
+  bool has_job_options = false;    ///< those of run and train as well, which the page does not list
 };
 
 /// Line width and markup of the output.
@@ -29,5 +44,7 @@ HelpStyle help_style();
 /// Each section: its title, then names and descriptions in two columns. If a name is too long for
 /// its column, the description starts on the next line.
 std::string format_help(const std::vector<HelpSection>& sections, const HelpStyle& style);
+/// As --help prints it.
+std::string format_page(const HelpPage& page, const HelpStyle& style);
 
 }  // namespace reelmesh::app

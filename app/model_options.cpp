@@ -7,6 +7,7 @@
 #include "given.hpp"
 #include "help.hpp"
 #include "job/values.hpp"
+#include "models/checkpoints/presets.hpp"
 #include "options.hpp"
 
 namespace reelmesh::app {
@@ -48,19 +49,27 @@ InspectOptions parse_inspect(int argc, const char* const* argv) {
   return options;
 }
 
-std::string inspect_help() {
-  return "Prints what a checkpoint holds: classes, configs, tensors, parameters, bytes;\n"
-         "and what is missing, invalid or unexpected. Also of a LoRA: ranks, factors, and\n"
-         "the modules that it changes.\n\n"
-         "Usage: reelmesh inspect MODEL_DIR [--lora FILE[:SCALE]]...\n"
-         "       reelmesh inspect LORA\n\n"
-         "With --lora (repeatable) LoRAs must fit the model's transformer.\n\n"
-         "Exit status: 0 if run can make clips with it, 65 if a part is invalid, 66 if one\n"
-         "is missing.\n\n"
-         "Example\n"
-         "  reelmesh inspect models/CogVideoX-2b\n"
-         "  reelmesh inspect models/CogVideoX-2b --lora ink.safetensors:0.8\n"
-         "  reelmesh inspect ink.safetensors\n";
+HelpPage inspect_help() {
+  return {.purpose =
+              "Prints what a checkpoint holds: classes, configs, tensors, parameters, bytes;\n"
+              "and what is missing, invalid or unexpected. Also of a LoRA: ranks, factors, and\n"
+              "the modules that it changes.",
+          .usage =
+              "reelmesh inspect MODEL_DIR [--lora FILE[:SCALE]]...\n"
+              "reelmesh inspect LORA",
+          .notes =
+              "Exit status: 0 if run can make clips with it, 65 if a part is invalid, 66 if one\n"
+              "is missing.",
+          .sections = {{"Options",
+                        {{"--lora FILE[:SCALE]",
+                          "a LoRA, which must fit the model's transformer; repeat the option for "
+                          "more"},
+                         {"--help", "print this text"}}}},
+          .examples =
+              "reelmesh inspect models/CogVideoX-2b\n"
+              "reelmesh inspect models/CogVideoX-2b --lora ink.safetensors:0.8\n"
+              "reelmesh inspect ink.safetensors",
+          .operands = {{"MODEL_DIR|LORA", "", {}}}};
 }
 
 MakeModelOptions parse_make_model(int argc, const char* const* argv) {
@@ -90,43 +99,43 @@ MakeModelOptions parse_make_model(int argc, const char* const* argv) {
   return options;
 }
 
-std::string make_model_help() {
-  return "Writes a checkpoint with random weights in the diffusers layout, for tests and\n"
-         "measurements.\n\n"
-         "Usage: reelmesh make-model PRESET DIR [OPTIONS]\n\n"
-         "DIR must be new or empty.\n\n" +
-         format_help(
-             {{"Presets",
-               {{"for tests",
-                 "tiny-cogvideox, tiny-cogvideox-rotary, tiny-cogvideox-1.5, tiny-cogvideox-i2v, "
-                 "tiny-cogvideox-1.5-i2v, tiny-stdit, tiny-stdit3, tiny-wan, tiny-wan-i2v, "
-                 "tiny-wan2.2-ti2v, tiny-wan2.2-a14b, tiny-wan2.2-i2v-a14b"},
-                {"CogVideoX",
-                 "cogvideox-2b, cogvideox-5b, cogvideox-1.5-5b; from an image: cogvideox-5b-i2v, "
-                 "cogvideox-1.5-5b-i2v"},
-                {"Open-Sora",
-                 "opensora-1.0-16x256x256, opensora-1.0-16x512x512, opensora-1.0-64x512x512, "
-                 "opensora-1.2"},
-                {"Wan",
-                 "wan2.1-t2v-1.3b, wan2.1-t2v-14b, wan2.2-ti2v-5b, wan2.2-t2v-a14b; from "
-                 "an image: wan2.1-i2v-14b-480p, wan2.1-i2v-14b-720p, wan2.2-i2v-a14b"}}},
-              {"Options",
-               {{"--seed N", "seed of the weights [default: 42]"},
-                {"--dtype TYPE",
-                 "type of the weights: float32, bfloat16 or float16 [default: as released; tiny "
-                 "presets: float32]"},
-                {"--layers N", "layers of the transformer [default: the preset's]"},
-                {"--text-layers N", "layers of the text encoder [default: the preset's]"},
-                {"--text FILE",
-                 "text to train the tokenizer on, one sentence a line [default: a built-in text]"},
-                {"--no-sync",
-                 "do not wait until files are on the disk: faster, for a folder in memory such as "
-                 "/dev/shm and for models of a measurement"},
-                {"--help", "print this text"}}}},
-             help_style()) +
-         "\nExamples\n"
-         "  reelmesh make-model tiny-cogvideox tiny\n"
-         "  reelmesh make-model cogvideox-2b 2b-2layers --layers 2 --text-layers 2\n";
+HelpPage make_model_help() {
+  return {.purpose =
+              "Writes a checkpoint with random weights in the diffusers layout, for tests and\n"
+              "measurements.",
+          .usage = "reelmesh make-model PRESET DIR [OPTIONS]",
+          .notes = "DIR must be new or empty.",
+          .sections =
+              {{"Presets",
+                {{"for tests",
+                  "tiny-cogvideox, tiny-cogvideox-rotary, tiny-cogvideox-1.5, tiny-cogvideox-i2v, "
+                  "tiny-cogvideox-1.5-i2v, tiny-stdit, tiny-stdit3, tiny-wan, tiny-wan-i2v, "
+                  "tiny-wan2.2-ti2v, tiny-wan2.2-a14b, tiny-wan2.2-i2v-a14b"},
+                 {"CogVideoX",
+                  "cogvideox-2b, cogvideox-5b, cogvideox-1.5-5b; from an image: cogvideox-5b-i2v, "
+                  "cogvideox-1.5-5b-i2v"},
+                 {"Open-Sora",
+                  "opensora-1.0-16x256x256, opensora-1.0-16x512x512, opensora-1.0-64x512x512, "
+                  "opensora-1.2"},
+                 {"Wan",
+                  "wan2.1-t2v-1.3b, wan2.1-t2v-14b, wan2.2-ti2v-5b, wan2.2-t2v-a14b; from "
+                  "an image: wan2.1-i2v-14b-480p, wan2.1-i2v-14b-720p, wan2.2-i2v-a14b"}}},
+               {"Options",
+                {{"--seed N", "seed of the weights [default: 42]"},
+                 {"--dtype float32|bfloat16|float16",
+                  "type of the weights [default: as released; tiny presets: float32]"},
+                 {"--layers N", "layers of the transformer [default: the preset's]"},
+                 {"--text-layers N", "layers of the text encoder [default: the preset's]"},
+                 {"--text FILE",
+                  "text to train the tokenizer on, one sentence a line [default: a built-in text]"},
+                 {"--no-sync",
+                  "do not wait until files are on the disk: faster, for a folder in memory such as "
+                  "/dev/shm and for models of a measurement"},
+                 {"--help", "print this text"}}}},
+          .examples =
+              "reelmesh make-model tiny-cogvideox tiny\n"
+              "reelmesh make-model cogvideox-2b 2b-2layers --layers 2 --text-layers 2",
+          .operands = {{"PRESET", "", preset_names()}, {"DIR", "", {}}}};
 }
 
 }  // namespace reelmesh::app

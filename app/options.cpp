@@ -284,7 +284,7 @@ std::string job_file_text(const std::string& option, const std::string& line,
   return fmt::format(
       "A job file has [section] lines, \"key = value\" lines and # comment lines:\n"
       "--{} is \"{}\" in section [{}]. Options on the command\n"
-      "line win. Relative paths are relative to the current folder.\n\n",
+      "line win. Relative paths are relative to the current folder.",
       option, line, section);
 }
 
@@ -321,27 +321,28 @@ Job parse_train(int argc, const char* const* argv) {
   return std::move(draft.job);
 }
 
-std::string train_help() {
+HelpPage train_help() {
   std::vector<HelpSection> sections{{"Options",
                                      {{"--config FILE", "job file"},
                                       {"--max-time TIME|none", max_time_help},
                                       {"--help", "print this text"}}}};
   const std::vector<HelpSection> of_job = option_sections(JobKind::training);
   sections.insert(sections.end(), of_job.begin(), of_job.end());
-  return "Trains a LoRA of a checkpoint on videos with captions, with the same bits on any\n"
-         "number of ranks, and writes it to lora/ in output.path.\n\n"
-         "Usage: mpirun -n N reelmesh train [--config FILE] [--section.key value ...]\n\n" +
-         job_file_text("train.steps 1000", "steps = 1000", "train") +
-         format_help(sections, help_style()) +
-         "\nExamples\n"
-         "  mpirun -n 4 reelmesh train --model.path models/CogVideoX-2b --output.path out \\\n"
-         "      --data.path clips --train.steps 1000\n"
-         "  mpirun -n 8 reelmesh train --config train.cfg --output.if-exists resume\n"
-         "  mpirun -n 4 reelmesh run --model.path models/CogVideoX-2b --output.path out2 \\\n"
-         "      --model.lora out/lora --prompt.text 'A red fox walks through snow'\n";
+  return {.purpose =
+              "Trains a LoRA of a checkpoint on videos with captions, with the same bits on any\n"
+              "number of ranks, and writes it to lora/ in output.path.",
+          .usage = "mpirun -n N reelmesh train [--config FILE] [--section.key value ...]",
+          .notes = job_file_text("train.steps 1000", "steps = 1000", "train"),
+          .sections = sections,
+          .examples =
+              "mpirun -n 4 reelmesh train --model.path models/CogVideoX-2b --output.path out \\\n"
+              "    --data.path clips --train.steps 1000\n"
+              "mpirun -n 8 reelmesh train --config train.cfg --output.if-exists resume\n"
+              "mpirun -n 4 reelmesh run --model.path models/CogVideoX-2b --output.path out2 \\\n"
+              "    --model.lora out/lora --prompt.text 'A red fox walks through snow'"};
 }
 
-std::string run_help() {
+HelpPage run_help() {
   const char* const from =
       "run the job of this file again, with its prompts, settings and layout options, into another "
       "output.path. Options on the command line win, also over the settings of its clips";
@@ -352,15 +353,15 @@ std::string run_help() {
                                       {"--help", "print this text"}}}};
   const std::vector<HelpSection> of_job = option_sections(JobKind::clips);
   sections.insert(sections.end(), of_job.begin(), of_job.end());
-  return "Makes the clips of a job and writes them to output.path.\n\n"
-         "Usage: mpirun -n N reelmesh run [--config FILE] [--section.key value ...]\n\n" +
-         job_file_text("sample.steps 20", "steps = 20", "sample") +
-         format_help(sections, help_style()) +
-         "\nExamples\n"
-         "  mpirun -n 4 reelmesh run --model.path models/CogVideoX-2b --output.path out \\\n"
-         "      --prompt.text 'A red fox walks through snow'\n"
-         "  srun --mpi=pmix reelmesh run --config job.cfg --output.if-exists resume\n"
-         "  mpirun -n 8 reelmesh run --from out/job.h5 --output.path again\n";
+  return {.purpose = "Makes the clips of a job and writes them to output.path.",
+          .usage = "mpirun -n N reelmesh run [--config FILE] [--section.key value ...]",
+          .notes = job_file_text("sample.steps 20", "steps = 20", "sample"),
+          .sections = sections,
+          .examples =
+              "mpirun -n 4 reelmesh run --model.path models/CogVideoX-2b --output.path out \\\n"
+              "    --prompt.text 'A red fox walks through snow'\n"
+              "srun --mpi=pmix reelmesh run --config job.cfg --output.if-exists resume\n"
+              "mpirun -n 8 reelmesh run --from out/job.h5 --output.path again"};
 }
 
 }  // namespace reelmesh::app

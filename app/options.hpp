@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "help.hpp"
 #include "job/job.hpp"
 
 namespace reelmesh::app {
@@ -21,18 +22,18 @@ namespace reelmesh::app {
 /// million prompts may be read.
 Job parse_run(int argc, const char* const* argv,
               const std::function<void(const Job&)>& before_prompts = {});
-std::string run_help();
+HelpPage run_help();
 
 /// `reelmesh train …`: the job has `train`. As parse_run, without --from.
 Job parse_train(int argc, const char* const* argv);
-std::string train_help();
+HelpPage train_help();
 
 struct InspectOptions {
   std::filesystem::path model;  ///< the folder of a model, or a LoRA
   std::vector<LoraFile> loras;
 };
 InspectOptions parse_inspect(int argc, const char* const* argv);
-std::string inspect_help();
+HelpPage inspect_help();
 
 struct MakeModelOptions {
   std::string preset;  ///< not checked here
@@ -45,6 +46,6 @@ struct MakeModelOptions {
   bool sync = true;                           ///< files are flushed to the disk
 };
 MakeModelOptions parse_make_model(int argc, const char* const* argv);
-std::string make_model_help();
+HelpPage make_model_help();
 
 }  // namespace reelmesh::app

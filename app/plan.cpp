@@ -21,7 +21,7 @@ PlanOptions parse_plan(int argc, const char* const* argv, const Allocation& allo
   return options;
 }
 
-std::string plan_help() {
+HelpPage plan_help() {
   std::vector<HelpLine> lines{
       {"--ranks N,M,...", "several numbers of ranks are compared, with device.machine"},
       {"--deadline TIME",
@@ -30,24 +30,27 @@ std::string plan_help() {
   const std::vector<HelpLine> all = planned_help();
   lines.insert(lines.begin(), all.front());
   lines.insert(lines.end(), all.begin() + 1, all.end());
-  return "Prints the layout that run or train would use on N ranks, without MPI or GPUs:\n"
-         "roles, device map, boxes, memory, bytes sent; with device.machine also times.\n"
-         "Refuses a job that does not fit (status 69), naming what would make it fit.\n\n"
-         "Usage: reelmesh plan --ranks N [--config FILE] [--section.key value ...]\n\n" +
-         std::string(options_of_job) +
-         format_help({{"Options", lines},
-                      {"Commands beside it",
-                       {{"plan compare", "the layouts that fit, beside one another by their times"},
-                        {"plan simulate OUT", "the job played event by event, for reelmesh-report"},
-                        {"plan calibrate FILE", "a machine file for device.machine, measured here"},
-                        {"plan correct OUT",
-                         "a job that is done beside its prediction, and a machine file "
-                         "corrected by it"}}}},
-                     help_style()) +
-         "\nExamples\n"
-         "  reelmesh plan --model.path models/CogVideoX-2b --ranks 6\n"
-         "  reelmesh plan --preset cogvideox-5b --ranks 32 --device-memory 16GiB\n"
-         "  reelmesh plan --config job.cfg --ranks 1,2,4,8 --device.machine node.cfg\n";
+  return {
+      .purpose =
+          "Prints the layout that run or train would use on N ranks, without MPI or GPUs:\n"
+          "roles, device map, boxes, memory, bytes sent; with device.machine also times.\n"
+          "Refuses a job that does not fit (status 69), naming what would make it fit.",
+      .usage = "reelmesh plan --ranks N [--config FILE] [--section.key value ...]",
+      .notes = options_of_job,
+      .sections = {{"Options", lines},
+                   {"Commands beside it",
+                    {{"plan compare", "the layouts that fit, beside one another by their times"},
+                     {"plan simulate OUT", "the job played event by event, for reelmesh-report"},
+                     {"plan calibrate FILE", "a machine file for device.machine, measured here"},
+                     {"plan correct OUT",
+                      "a job that is done beside its prediction, and a machine file "
+                      "corrected by it"}}}},
+      .examples =
+          "reelmesh plan --model.path models/CogVideoX-2b --ranks 6\n"
+          "reelmesh plan --preset cogvideox-5b --ranks 32 --device-memory 16GiB\n"
+          "reelmesh plan --config job.cfg --ranks 1,2,4,8 --device.machine node.cfg",
+      .operands = {},
+      .has_job_options = true};
 }
 
 namespace {

@@ -27,18 +27,21 @@ CalibrateOptions parse_calibrate(int argc, const char* const* argv) {
           .file = only_operand(line, "FILE, the machine file to write")};
 }
 
-std::string calibrate_help() {
+HelpPage calibrate_help() {
   std::vector<HelpLine> lines;
   for (const char* key : device_keys) lines.push_back(help_of(key));
   lines.push_back({"--help", "print this text"});
-  return "Measures this machine on all ranks of mpirun, in about a minute, and writes a\n"
-         "machine file for device.machine, with which times are predicted. Start as many\n"
-         "ranks on a node, with as many threads, as jobs will have, while nothing else runs.\n\n"
-         "Usage: mpirun -n N reelmesh plan calibrate FILE [OPTIONS]\n\n" +
-         format_help({{"Options", lines}}, help_style()) +
-         "\nExample\n"
-         "  mpirun -n 8 reelmesh plan calibrate node.cfg\n"
-         "  reelmesh plan --config job.cfg --ranks 32 --device.machine node.cfg\n";
+  return {.purpose =
+              "Measures this machine on all ranks of mpirun, in about a minute, and writes a\n"
+              "machine file for device.machine, with which times are predicted. Start as many\n"
+              "ranks on a node, with as many threads, as jobs will have, while nothing else runs.",
+          .usage = "mpirun -n N reelmesh plan calibrate FILE [OPTIONS]",
+          .notes = {},
+          .sections = {{"Options", lines}},
+          .examples =
+              "mpirun -n 8 reelmesh plan calibrate node.cfg\n"
+              "reelmesh plan --config job.cfg --ranks 32 --device.machine node.cfg",
+          .operands = {{"FILE", "", {}}}};
 }
 
 Status calibrate_command(int argc, const char* const* argv) {

@@ -13,14 +13,18 @@ PlannedOptions parse_compare(int argc, const char* const* argv, const Allocation
   return options;
 }
 
-std::string compare_help() {
-  return "Prints a table of the layouts that the options leave open and that fit N ranks,\n"
-         "the fastest job first, by the times of device.machine.\n\n"
-         "Usage: reelmesh plan compare --ranks N --device.machine FILE [--config FILE]\n"
-         "           [--section.key value ...]\n\n" +
-         std::string(options_of_job) + format_help({{"Options", planned_help()}}, help_style()) +
-         "\nExample\n"
-         "  reelmesh plan compare --config job.cfg --ranks 8 --device.machine node.cfg\n";
+HelpPage compare_help() {
+  return {.purpose =
+              "Prints a table of the layouts that the options leave open and that fit N ranks,\n"
+              "the fastest job first, by the times of device.machine.",
+          .usage =
+              "reelmesh plan compare --ranks N --device.machine FILE [--config FILE]\n"
+              "    [--section.key value ...]",
+          .notes = options_of_job,
+          .sections = {{"Options", planned_help()}},
+          .examples = "reelmesh plan compare --config job.cfg --ranks 8 --device.machine node.cfg",
+          .operands = {},
+          .has_job_options = true};
 }
 
 namespace {

@@ -40,22 +40,24 @@ CorrectOptions parse_correct(int argc, const char* const* argv) {
   return options;
 }
 
-std::string correct_help() {
-  return "Compares the predicted times of the job in the folder OUT, which is done, with those\n"
-         "of its trace, stage by stage. With --to, writes a machine file whose times are\n"
-         "those of device.machine in the ratio of measured to predicted ones.\n\n"
-         "Usage: reelmesh plan correct OUT [--to FILE] [OPTIONS]\n\n" +
-         format_help({{"Options",
-                       {{"--to FILE", "the corrected machine file [default: none is written]"},
-                        {"--device.machine FILE",
-                         "with whose times it is predicted [default: "
-                         "that of the job]"},
-                        {"--model.path DIR", "where the model is now [default: as in the job]"},
-                        {"--json", "print JSON"},
-                        {"--help", "print this text"}}}},
-                     help_style()) +
-         "\nExample\n"
-         "  reelmesh plan correct out --device.machine node.cfg --to better.cfg\n";
+HelpPage correct_help() {
+  return {
+      .purpose =
+          "Compares the predicted times of the job in the folder OUT, which is done, with those\n"
+          "of its trace, stage by stage. With --to, writes a machine file whose times are\n"
+          "those of device.machine in the ratio of measured to predicted ones.",
+      .usage = "reelmesh plan correct OUT [--to FILE] [OPTIONS]",
+      .notes = {},
+      .sections = {{"Options",
+                    {{"--to FILE", "the corrected machine file [default: none is written]"},
+                     {"--device.machine FILE",
+                      "with whose times it is predicted [default: "
+                      "that of the job]"},
+                     {"--model.path DIR", "where the model is now [default: as in the job]"},
+                     {"--json", "print JSON"},
+                     {"--help", "print this text"}}}},
+      .examples = "reelmesh plan correct out --device.machine node.cfg --to better.cfg",
+      .operands = {{"OUT", "", {}}}};
 }
 
 namespace {

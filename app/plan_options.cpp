@@ -146,7 +146,8 @@ void require_one_count(const PlannedOptions& options, const std::string& command
 std::vector<HelpLine> planned_help() {
   return {{"--ranks N", "ranks of the job, 1 to 65536 [default: those of Slurm or mpirun]"},
           {"--ranks-per-node M", "ranks of a node [default: all ranks on one node]"},
-          {"--preset NAME", "a preset of make-model instead of model.path: no weights are needed"},
+          {"--preset NAME", "a preset of make-model instead of model.path: no weights are needed",
+           preset_names()},
           {"--device-memory SIZES", "the same as --device.memory-limit"},
           {"--json", "print JSON"},
           {"--config FILE", "job file"},
@@ -158,6 +159,6 @@ const char* const options_of_job =
     "The options of the job are those of run, or of train if one of [data], [train] or\n"
     "[lora] is given: reelmesh run --help, reelmesh train --help. Prompts, output.path\n"
     "and data.path may be missing (the plan is then for one clip with an empty prompt).\n"
-    "device.threads is 1 unless given, and device.speeds = auto counts as equal.\n\n";
+    "device.threads is 1 unless given, and device.speeds = auto counts as equal.";
 
 }  // namespace reelmesh::app

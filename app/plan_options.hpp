@@ -39,10 +39,10 @@ struct PlanOptions : PlannedOptions {
 };
 /// allocation: gives ranks, and with them threads and node_bytes, unless ranks are given.
 PlanOptions parse_plan(int argc, const char* const* argv, const Allocation& allocation = {});
-std::string plan_help();
+HelpPage plan_help();
 
 PlannedOptions parse_compare(int argc, const char* const* argv, const Allocation& allocation = {});
-std::string compare_help();
+HelpPage compare_help();
 
 struct SimulateOptions : PlannedOptions {
   std::filesystem::path folder;  ///< of the simulated job
@@ -50,14 +50,14 @@ struct SimulateOptions : PlannedOptions {
 };
 SimulateOptions parse_simulate(int argc, const char* const* argv,
                                const Allocation& allocation = {});
-std::string simulate_help();
+HelpPage simulate_help();
 
 struct CalibrateOptions {
   Job job;                     ///< only the device's options are set
   std::filesystem::path file;  ///< a machine file to write
 };
 CalibrateOptions parse_calibrate(int argc, const char* const* argv);
-std::string calibrate_help();
+HelpPage calibrate_help();
 
 struct CorrectOptions {
   Job job;                       ///< that was run
@@ -66,7 +66,7 @@ struct CorrectOptions {
   bool json = false;
 };
 CorrectOptions parse_correct(int argc, const char* const* argv);
-std::string correct_help();
+HelpPage correct_help();
 
 /// What a command that plans a job is given.
 struct PlannedWords {

@@ -25,22 +25,27 @@ SimulateOptions parse_simulate(int argc, const char* const* argv, const Allocati
   return options;
 }
 
-std::string simulate_help() {
+HelpPage simulate_help() {
   std::vector<HelpLine> lines{
       {"--mtbf TIME", "mean time between failures of a rank, such as 5000h [default: none fails]"},
       {"--requeue TIME", "from a failure to the next start [default: 1min]"}};
   const std::vector<HelpLine> all = planned_help();
   lines.insert(lines.begin(), all.begin(), all.end() - 1);
   lines.push_back(all.back());
-  return "Plans a job, plays it with the times of device.machine, and writes OUT/job.h5 and\n"
-         "OUT/trace.h5, without clips, for reelmesh-report and reelmesh-trace. OUT is new or\n"
-         "empty.\n\n"
-         "Usage: reelmesh plan simulate OUT --ranks N --device.machine FILE [--config FILE]\n"
-         "           [--section.key value ...]\n\n" +
-         std::string(options_of_job) + format_help({{"Options", lines}}, help_style()) +
-         "\nExample\n"
-         "  reelmesh plan simulate out --config job.cfg --ranks 64 --ranks-per-node 8 \\\n"
-         "      --device.machine node.cfg --mtbf 1000h\n";
+  return {.purpose =
+              "Plans a job, plays it with the times of device.machine, and writes OUT/job.h5 and\n"
+              "OUT/trace.h5, without clips, for reelmesh-report and reelmesh-trace. OUT is new or\n"
+              "empty.",
+          .usage =
+              "reelmesh plan simulate OUT --ranks N --device.machine FILE [--config FILE]\n"
+              "    [--section.key value ...]",
+          .notes = options_of_job,
+          .sections = {{"Options", lines}},
+          .examples =
+              "reelmesh plan simulate out --config job.cfg --ranks 64 --ranks-per-node 8 \\\n"
+              "    --device.machine node.cfg --mtbf 1000h",
+          .operands = {{"OUT", "", {}}},
+          .has_job_options = true};
 }
 
 namespace {

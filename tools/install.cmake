@@ -4,6 +4,7 @@
 #   P/share/reelmesh  laid out as the repository: tools with the header that names spans, inputs,
 #                     jobs, pages for users, licences
 #   P/share/doc       the copyright file that Debian wants
+#   P/share           the man page; completion for bash, zsh and fish
 set(share share/reelmesh)
 set(CMAKE_INSTALL_DEFAULT_DIRECTORY_PERMISSIONS OWNER_READ OWNER_WRITE OWNER_EXECUTE GROUP_READ
     GROUP_EXECUTE WORLD_READ WORLD_EXECUTE)
@@ -45,6 +46,8 @@ install(FILES tools/licences.md DESTINATION share/doc/reelmesh RENAME copyright)
 # Job files and batch scripts name the files of the prefix instead of those of the repository.
 install(CODE "set(source \"${CMAKE_SOURCE_DIR}\")\nset(generated \"${CMAKE_BINARY_DIR}/generated\")")
 install(SCRIPT tools/install_jobs.cmake)
+install(CODE "set(program \"$<TARGET_FILE:reelmesh>\")\nset(emulator \"${CMAKE_CROSSCOMPILING_EMULATOR}\")")
+install(SCRIPT tools/install_printed.cmake)
 
 # The Debian package. Libraries that are linked are found by dpkg-shlibdeps; mpirun, what the tools
 # in Python import and what is loaded at run time are not.

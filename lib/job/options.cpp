@@ -1,5 +1,7 @@
 #include "job/options.hpp"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <array>
 #include <functional>
@@ -229,7 +231,7 @@ std::vector<Option> model_options() {
        nullptr, Effect::model,
        [](Draft& d, Text text, Where option) { add_lora(d, d.job.model.loras_2, text, option); },
        true},
-      {"model.lora-strict", "YES|NO",
+      {"model.lora-strict", "yes|no",
        "refuse a LoRA that also changes text encoders; otherwise a warning says so, and only what "
        "changes the transformer is used",
        "no", Effect::no_bits,
@@ -246,7 +248,7 @@ std::vector<Option> model_options() {
                  "{}: found '{}', expected refuse or allow", option, text);
          d.job.model.allow_unread = text == "allow";
        }},
-      {"model.copy-to", "DIR",
+      {"model.copy-to", "DIR|none",
        "copy the weights to this folder of each host at the start, and read them there: /dev/shm, "
        "or "
        "a local disk. Each byte is read once for all hosts, and sent between them. The copies are "
@@ -301,7 +303,7 @@ std::vector<Option> prompt_options() {
       {"prompt.negative", "TEXT", "negative prompt [default: the empty prompt]", nullptr,
        Effect::clips,
        [](Draft& d, Text text, Where option) { d.negative = parse_prompt(text, option); }},
-      {"prompt.clean", "YES|NO",
+      {"prompt.clean", "yes|no",
        "Open-Sora: normalise prompts like its training captions; no if they already are", "yes",
        Effect::clips, [](Draft& d, Text text, Where option) {
          d.job.clean_prompts = parse_switch(text, option);
@@ -320,17 +322,19 @@ std::vector<Option> sample_options() {
   static const std::string sampler_help =
       fmt::format("CogVideoX: {}; Wan: {} [default: the checkpoint's]",
                   sampler_names(cogvideox_samplers()), sampler_names(flow_samplers()));
+  static const std::string names_of_samplers = fmt::format("{}", fmt::join(samplers(), "|"));
   std::vector<Option> all;
   add_clip_settings(all, std::make_index_sequence<std::tuple_size_v<decltype(clip_settings)>>());
   const std::vector<Option> of_all_clips{
-      {"sample.dynamic-guidance", "YES|NO",
+      {"sample.dynamic-guidance", "yes|no",
        "CogVideoX: vary the guidance scale over the steps (use_dynamic_cfg of diffusers)", "no",
        Effect::fingerprint,
        [](Draft& d, Text text, Where option) {
          d.job.dynamic_guidance = parse_switch(text, option);
        },
        false, [](const Job& job, const Computation&) { return yes_no(job.dynamic_guidance); }},
-      {"sample.scheduler", "NAME", sampler_help.c_str(), nullptr, Effect::attribute,
+      {"sample.scheduler", names_of_samplers.c_str(), sampler_help.c_str(), nullptr,
+       Effect::attribute,
        [](Draft& d, Text text, Where option) {
          const std::vector<Text> names = samplers();
          d.job.scheduler = names[parse_choice(text, option, names)];
@@ -352,7 +356,7 @@ std::vector<Option> output_options() {
          d.job.output = d.path(PathUse::output, text, option);
          require_folder_name(d.job.output, option);
        }},
-      {"output.if-exists", "DO",
+      {"output.if-exists", "fail|resume|replace",
        "if output.path already has a job: fail, resume (make only the clips that are missing, or "
        "train on) or replace",
        "fail", Effect::no_bits, [](Draft& d, Text text, Where option) {
@@ -362,15 +366,15 @@ std::vector<Option> output_options() {
 
 std::vector<Option> clip_output_options() {
   return {
-      {"output.video", "YES|NO", "write the video", "yes", Effect::no_bits,
+      {"output.video", "yes|no", "write the video", "yes", Effect::no_bits,
        [](Draft& d, Text text, Where option) { d.job.keep_video = parse_switch(text, option); }},
-      {"output.latents", "YES|NO", "write the final latents", "yes", Effect::no_bits,
+      {"output.latents", "yes|no", "write the final latents", "yes", Effect::no_bits,
        [](Draft& d, Text text, Where option) { d.job.keep_latents = parse_switch(text, option); }},
-      {"output.embeddings", "YES|NO", "write the prompt embeddings", "no", Effect::no_bits,
+      {"output.embeddings", "yes|no", "write the prompt embeddings", "no", Effect::no_bits,
        [](Draft& d, Text text, Where option) {
          d.job.keep_embeddings = parse_switch(text, option);
        }},
-      {"output.strict", "YES|NO",
+      {"output.strict", "yes|no",
        "end the job at the first clip that fails; otherwise other clips go on", "no",
        Effect::no_bits,
        [](Draft& d, Text text, Where option) { d.job.strict = parse_switch(text, option); }}};
@@ -383,7 +387,7 @@ std::vector<Option> restart_options() {
        "10min; a job that ends early goes on from there with output.if-exists = resume",
        "10min", Effect::no_bits,
        [](Draft& d, Text text, Where option) { set_restart(d.job.restart, text, option); }},
-      {"restart.on-signal", "YES|NO",
+      {"restart.on-signal", "yes|no",
        "SIGTERM, SIGUSR1 and SIGXCPU stop the job after the current step, saved, with status 75; a "
        "second one ends it at once",
        "yes", Effect::no_bits, [](Draft& d, Text text, Where option) {
@@ -393,7 +397,7 @@ std::vector<Option> restart_options() {
 
 std::vector<Option> parallel_options() {
   return {
-      {"parallel.mode", "MODE",
+      {"parallel.mode", "auto|split|phased",
        "split: text, denoising and decoding have separate ranks; phased: all ranks do each stage "
        "in turn; auto",
        "auto", Effect::no_bits,
@@ -427,19 +431,19 @@ std::vector<Option> parallel_options() {
        [](Draft& d, Text text, Where option) {
          d.job.parallel.decode = parse_ranks(text, option);
        }},
-      {"parallel.shard", "AXES",
+      {"parallel.shard", "auto|height|frames|grid",
        "axes of the latents that are cut: height, frames, grid (both) or auto", "auto",
        Effect::no_bits,
        [](Draft& d, Text text, Where option) {
          d.job.parallel.shard = static_cast<Shard>(parse_choice(text, option, shard_names));
        }},
-      {"parallel.order", "ORDER",
+      {"parallel.order", "node|rank",
        "node: ranks that exchange most are placed on one node; rank: the launcher's order", "node",
        Effect::no_bits,
        [](Draft& d, Text text, Where option) {
          d.job.parallel.order = static_cast<Order>(parse_choice(text, option, orders));
        }},
-      {"parallel.weights", "PLACE",
+      {"parallel.weights", "auto|replicated|sharded|host",
        "weights of the transformer's linear layers: replicated (whole on each rank), sharded "
        "(divided among the ranks of a denoising group, gathered before each use), host (fetched "
        "from host memory before each use), or auto: replicated if they fit device.memory-limit. "
@@ -448,7 +452,7 @@ std::vector<Option> parallel_options() {
        [](Draft& d, Text text, Where option) {
          d.job.parallel.weights = static_cast<WeightsChoice>(parse_choice(text, option, weights));
        }},
-      {"parallel.text-weights", "PLACE",
+      {"parallel.text-weights", "same|auto|replicated|host",
        "weights of the text encoder's layers on their ranks: replicated (all stay), host, auto "
        "(host for those that do not fit) or same (as parallel.weights, but auto if that is "
        "sharded)",
@@ -456,7 +460,7 @@ std::vector<Option> parallel_options() {
        [](Draft& d, Text text, Where option) {
          d.job.parallel.text_weights = choices_of_part.at(parse_choice(text, option, part_weights));
        }},
-      {"parallel.decode-weights", "PLACE",
+      {"parallel.decode-weights", "same|auto|replicated|host",
        "weights of the decoder: replicated (they stay), host (loaded for each round of clips, "
        "unloaded after it), auto: host if device.memory-limit needs it, or same (host if "
        "parallel.weights is host, otherwise auto)",
@@ -465,7 +469,7 @@ std::vector<Option> parallel_options() {
          d.job.parallel.decode_weights =
              choices_of_part.at(parse_choice(text, option, part_weights));
        }},
-      {"parallel.device-map", "MAP",
+      {"parallel.device-map", "MAP|FILE.json|auto",
        "ranks of the text encoder's layers: auto, ranges (layers:rank) such as 0-11:0,12-23:1, or "
        "a .json device map of accelerate; layers:rank@host, or \"cpu\" and \"disk\" in a file: "
        "weights on the host",
@@ -476,7 +480,7 @@ std::vector<Option> parallel_options() {
 }
 
 std::vector<Option> tune_options() {
-  return {{"parallel.tune", "YES|NO",
+  return {{"parallel.tune", "yes|no",
            "yes: time the three layouts that are predicted to be fastest on the first steps of the "
            "job's own clips, and go on with the fastest, with device.machine",
            "no", Effect::no_bits,
@@ -485,13 +489,13 @@ std::vector<Option> tune_options() {
 
 std::vector<Option> device_options() {
   return {
-      {"device.backend", "NAME",
+      {"device.backend", "auto|cpu|cuda",
        "cpu, cuda (one GPU a rank), or auto: cuda if this build and all hosts have it", "auto",
        Effect::device,
        [](Draft& d, Text text, Where option) {
          d.job.backend = static_cast<Backend>(parse_choice(text, option, backends));
        }},
-      {"device.transport", "NAME",
+      {"device.transport", "auto|nccl|mpi",
        "messages between GPUs: nccl; mpi (through host memory, also for ranks that share a GPU); "
        "auto: nccl if it is installed and no ranks share a GPU",
        "auto", Effect::no_bits,
@@ -506,19 +510,19 @@ std::vector<Option> device_options() {
       {"device.threads", "N|auto", "threads of a rank; auto: one for each core it is bound to",
        "auto", Effect::no_bits,
        [](Draft& d, Text text, Where option) { d.job.threads = parse_threads(text, option); }},
-      {"device.machine", "FILE",
+      {"device.machine", "FILE|NAME|none",
        "machine file, as plan calibrate writes one, or the name of one in inputs/machines, such as "
        "h100: times are predicted with it. none: no times",
        "none", Effect::no_bits,
        [](Draft& d, Text text, Where option) {
          d.job.machine_file = text == "none" ? "" : d.path(PathUse::input, text, option);
        }},
-      {"device.memory-limit", "SIZES",
+      {"device.memory-limit", "SIZES|none",
        "memory a rank may use: none, 16GiB, or a list with one size for each rank such as "
        "16GiB,16GiB,8GiB. A job that cannot keep to it is refused (status 69)",
        "none", Effect::no_bits,
        [](Draft& d, Text text, Where option) { d.job.memory_limits = parse_limits(text, option); }},
-      {"device.speeds", "LIST",
+      {"device.speeds", "LIST|equal|auto",
        "relative speeds of the ranks; work is divided in proportion. equal, a list with one number "
        "for each rank such as 1,1,2.5,2.5, or auto (measured at the start)",
        "equal", Effect::no_bits, [](Draft& d, Text text, Where option) {
@@ -529,19 +533,19 @@ std::vector<Option> device_options() {
 
 std::vector<Option> numerics_options() {
   return {
-      {"numerics.dtype", "TYPE", "float32 or bfloat16; float16 only to make clips on GPUs",
+      {"numerics.dtype", "float32|bfloat16|float16", "float16 only to make clips on GPUs",
        "float32", Effect::attribute,
        [](Draft& d, Text text, Where option) {  // must come after device.backend in this table
          d.job.dtype = parse_dtype_of(d.job, text, option);
        }},
-      {"numerics.tf32", "YES|NO", "GPUs: allow TF32 in float32 matrix products", "no",
+      {"numerics.tf32", "yes|no", "GPUs: allow TF32 in float32 matrix products", "no",
        Effect::fingerprint,
        [](Draft& d, Text text, Where option) { d.job.numerics.tf32 = parse_switch(text, option); },
        false,
        [](const Job& job, const Computation& by) {
          return yes_no(by.on_gpu && job.numerics.tf32);
        }},
-      {"numerics.reproducible", "YES|NO",
+      {"numerics.reproducible", "yes|no",
        "same bits for every layout. no: GPUs may choose the algorithm of a matrix product by its "
        "local number of rows; CPUs ignore it",
        "yes", Effect::fingerprint,
@@ -563,7 +567,7 @@ std::vector<Option> numerics_options() {
        [](const Job& job, const Computation& by) {
          return std::string(attentions[by.on_gpu && job.numerics.own_attention ? 1 : 0]);
        }},
-      {"numerics.products", "auto|TYPE",
+      {"numerics.products", "auto|bfloat16|float32",
        "CPUs, with dtype bfloat16: input type of matrix products, attention and convolutions. "
        "bfloat16 needs AVX-512; float32 computes them exactly; auto takes bfloat16 on processors "
        "with AMX and on AMD's with AVX512_BF16. Changes bits",
@@ -572,8 +576,8 @@ std::vector<Option> numerics_options() {
          d.job.products = static_cast<Products>(parse_choice(text, option, products));
        },
        false, [](const Job&, const Computation& by) { return by.products; }},
-      {"trace.level", "LEVEL", "detail of trace.h5: off, stages, layers or ops", "stages",
-       Effect::no_bits, [](Draft& d, Text text, Where option) {
+      {"trace.level", "off|stages|layers|ops", "detail of trace.h5", "stages", Effect::no_bits,
+       [](Draft& d, Text text, Where option) {
          d.job.trace_level = static_cast<int>(parse_choice(text, option, trace::level_names));
        }}};
 }

@@ -46,7 +46,7 @@ struct Computation {
 
 struct Option {
   const char* name;      ///< "section.key"
-  const char* value;     ///< placeholder of the value in --help
+  const char* value;     ///< of --help, as in HelpLine: "auto|split|phased", "FILE|none"
   const char* help;      ///< includes the default if `fallback` is null
   const char* fallback;  ///< default value; nullptr: none
   Effect effect;

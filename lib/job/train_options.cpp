@@ -261,7 +261,7 @@ std::vector<Option> data_options() {
           "data.fps", "N",
           "frames per second, {limits}; frames of a video are chosen to have this rate [default: "
           "each video's own]"),
-      changes_bits<&DataSettings::shuffle>("data.shuffle", "YES|NO",
+      changes_bits<&DataSettings::shuffle>("data.shuffle", "yes|no",
                                            "another order of the clips in each epoch", "yes",
                                            set_switch<&DataSettings::shuffle>),
       {"data.video-field", "NAME",
@@ -278,10 +278,10 @@ std::vector<Option> data_options() {
       {"data.no-caption", "skip|empty",
        "clips without a caption are left out, or have an empty one", "skip", Effect::clips,
        set_no_caption},
-      {"data.subfolders", "YES|NO",
+      {"data.subfolders", "yes|no",
        "a folder with a .txt file beside each video includes the folders below it", "no",
        Effect::clips, set_switch<&DataSettings::subfolders>},
-      {"data.strict", "YES|NO",
+      {"data.strict", "yes|no",
        "end at the first clip that cannot be used; otherwise such clips are left out", "no",
        Effect::no_bits, set_switch<&DataSettings::strict>},
       {"data.cache", "DIR",
@@ -310,7 +310,7 @@ std::vector<Option> train_options() {
   }();
   return {
       changes_bits<&T::method>(
-          "train.method", "NAME", method_help.c_str(), "lora",
+          "train.method", "lora|full", method_help.c_str(), "lora",
           [](Draft& d, Text text, Where option) {
             train_of(d).method = &parse_row(train_methods(), text, option);
           },
@@ -335,7 +335,7 @@ std::vector<Option> train_options() {
                                             parse_number(text, option, 0, 100);
                                       }),
       changes_bits<&T::schedule>(
-          "train.schedule", "NAME",
+          "train.schedule", "constant|linear|cosine",
           "of the learning rate after the warm-up: constant; linear or cosine, to 0 at train.steps",
           "constant",
           [](Draft& d, Text text, Where option) {
@@ -348,7 +348,7 @@ std::vector<Option> train_options() {
                                "steps in which the learning rate rises linearly, 0 to 100000000",
                                "0", set_integer<&T::warmup, 0, max_steps>),
       changes_bits<&T::optimizer>(
-          "train.optimizer", "NAME",
+          "train.optimizer", "adamw|lion|sgd",
           "adamw, lion or sgd; Lion keeps one moment instead of two, and needs a third to a tenth "
           "of AdamW's learning rate",
           "adamw",
@@ -391,7 +391,7 @@ std::vector<Option> train_options() {
                                return clip ? text_of(clip) : std::string("none");
                              }),
       changes_bits<&T::ema>(
-          "train.ema", "N",
+          "train.ema", "N|off",
           "decay of a running mean of what is trained, over the steps, which is then what is "
           "written; 0 to 0.999999, or off",
           "off",
@@ -458,7 +458,7 @@ std::vector<Option> train_options() {
       clip_option<&T::sample_guidance, &ClipSettings::guidance>(
           "train.sample-guidance", "guidance scale of these clips, {limits} [default: as of run]"),
       changes_bits<&T::reproducible>(
-          "train.reproducible", "YES|NO",
+          "train.reproducible", "yes|no",
           "gradients are added in the order of the clips, with the same bits on any number of "
           "replicas; otherwise each replica adds those of its own clips first, which takes one "
           "exchange for a step instead of one for each of its clips",
@@ -495,7 +495,7 @@ std::vector<Option> lora_options() {
             return lora ? text_of(lora->alpha) : std::string();
           }),
       changes_bits<&L::folds_alpha>(
-          "lora.fold-alpha", "YES|NO",
+          "lora.fold-alpha", "yes|no",
           "what is written has B times alpha / rank, and alpha = rank, "
           "for programs that do not read "
           "alpha from a file's metadata, such as diffusers before 0.35",

@@ -200,8 +200,8 @@ TEST_F(From, IsAlsoForPlans) {
   const PlanOptions plan = parse_plan(5, words);
   EXPECT_EQ(plan.job.clips.size(), 2U);
   EXPECT_EQ(plan.job.model.root, "models/tiny");
-  EXPECT_THAT(plan_help(), HasSubstr("--from"));
-  EXPECT_THAT(run_help(), HasSubstr("--from"));
+  EXPECT_THAT(format_page(plan_help(), {}), HasSubstr("--from"));
+  EXPECT_THAT(format_page(run_help(), {}), HasSubstr("--from"));
 }
 
 }  // namespace

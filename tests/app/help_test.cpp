@@ -49,5 +49,21 @@ TEST(Help, WritesTitlesInBoldOnTerminals) {
               HasSubstr("\x1b[1mFirst\x1b[0m\n"));
 }
 
+TEST(Help, PutsAPageTogether) {
+  EXPECT_EQ(format_page({.purpose = "Does\nthis.",
+                         .usage = "reelmesh this A\n    [MORE]",
+                         .notes = "A note.",
+                         .sections = {{"Options", {{"--b", "c"}}}},
+                         .examples = "reelmesh this \\\n    1\nreelmesh this 2"},
+                        {}),
+            "Does\nthis.\n\n"
+            "Usage: reelmesh this A\n           [MORE]\n\n"
+            "A note.\n\n"
+            "Options\n  --b  c\n\n"
+            "Examples\n  reelmesh this \\\n      1\n  reelmesh this 2\n");
+  EXPECT_EQ(format_page({.purpose = "This.", .usage = "a", .examples = "b"}, {}),
+            "This.\n\nUsage: a\n\nExamples\n  b\n");
+}
+
 }  // namespace
 }  // namespace reelmesh::app

@@ -1,12 +1,15 @@
 #include "options.hpp"
 
+#include <fmt/ranges.h>
 #include <gmock/gmock.h>
 
 #include <algorithm>
 #include <cstdlib>
 #include <optional>
 #include <set>
+#include <sstream>
 
+#include "base/text.hpp"
 #include "given.hpp"
 #include "job/options.hpp"
 #include "job/other_names.hpp"
@@ -215,7 +218,7 @@ TEST_F(Options, ListsThoseInEffectInTheOrderOfTheHelp) {
 }
 
 TEST_F(Options, HelpNamesEveryKeyAndItsDefault) {
-  const std::string help = run_help();
+  const std::string help = format_page(run_help(), {});
   for (const Option& key : reelmesh::options()) {
     if (!key.is_of(JobKind::clips)) continue;
     const std::string name = std::string("\n  --") + key.name + " " + key.value;
@@ -230,6 +233,40 @@ TEST_F(Options, HelpNamesEveryKeyAndItsDefault) {
                               "[numerics]", "[output]", "[trace]"}) {
     EXPECT_THAT(help, HasSubstr(section));
   }
+}
+
+// From which completion is made: "auto|split|phased" are all values, "FILE|none" some of them.
+TEST_F(Options, TakeTheValuesThatTheHelpNames) {
+  int closed = 0;
+  for (const Option& key : reelmesh::options()) {
+    Draft draft;
+    draft.job.backend = Backend::cuda;  // which all types need
+    if (key.kind == JobKind::training) draft.job.train.emplace();
+    std::vector<std::string> words;
+    bool are_all = true;
+    std::istringstream parts(key.value);
+    for (std::string part; std::getline(parts, part, '|');) {
+      if (lower_case(part) != part) {
+        are_all = false;
+        continue;
+      }
+      words.push_back(part);
+      EXPECT_NO_THROW(key.set(draft, part, key.name)) << key.name << " = " << part;
+    }
+    if (!are_all) continue;
+    ++closed;
+    const std::string error = error_of([&] { key.set(draft, "?", key.name); });
+    const std::string prefix = fmt::format("64: {}: found '?', expected ", key.name);
+    ASSERT_THAT(error, testing::StartsWith(prefix));
+    const std::string expected = error.substr(prefix.size());
+    if (expected.starts_with("one of ")) {
+      EXPECT_EQ(expected, fmt::format("one of {}", fmt::join(words, ", "))) << key.name;
+    } else {
+      EXPECT_THAT(expected, HasSubstr(key.name == std::string("parallel.cfg") ? "auto" : words[0]));
+      EXPECT_LE(words.size(), 3U) << key.name;
+    }
+  }
+  EXPECT_GE(closed, 30);
 }
 
 TEST_F(Options, SuggestNothingThatIsFar) {
@@ -323,6 +360,9 @@ TEST_F(Options, RefusesWithOneMessage) {
       // names and values of other programs
       {{"--num_inference_steps", "5"},
        "64: unknown option --num_inference_steps; did you mean --sample.steps?"},
+      {{"--fp16", "yes"}, "64: unknown option --fp16; numerics.dtype = float16 gives it, on GPUs"},
+      {{"--output_video_path", "a.mp4"},
+       "64: unknown option --output_video_path; did you mean --output.path?"},
       {{"--num-inference-steps=5"},
        "64: unknown option --num-inference-steps; did you mean --sample.steps?"},
       {{"--Guidance_Scale", "6"},

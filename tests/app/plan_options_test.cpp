@@ -78,7 +78,7 @@ TEST(PlanOptions, TakesThoseOfRunAndItsOwn) {
       "given twice");
   for (const char* option : {"--ranks N", "--ranks-per-node M", "--device-memory SIZES", "--json",
                              "--deadline TIME", "--preset NAME", "plan compare"}) {
-    EXPECT_THAT(plan_help(), HasSubstr(option));
+    EXPECT_THAT(format_page(plan_help(), {}), HasSubstr(option));
   }
 }
 

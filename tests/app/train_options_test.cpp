@@ -315,7 +315,7 @@ TEST_F(TrainOptions, AreNotThoseOfRun) {
               StartsWith("64: unknown option --train.steps; it is an option of reelmesh train"));
   EXPECT_THAT(error("--lora.rank"),
               StartsWith("64: unknown option --lora.rank; it is an option of reelmesh train"));
-  EXPECT_THAT(run_help(), Not(HasSubstr("--train.")));
+  EXPECT_THAT(format_page(run_help(), {}), Not(HasSubstr("--train.")));
 }
 
 TEST_F(TrainOptions, OfAPlanMakeItOneOfATraining) {
@@ -347,7 +347,7 @@ TEST_F(TrainOptions, OfAPlanMakeItOneOfATraining) {
 }
 
 TEST_F(TrainOptions, HelpNamesEveryKeyAndItsDefault) {
-  const std::string help = train_help();
+  const std::string help = format_page(train_help(), {});
   for (const Option& key : reelmesh::options()) {
     const std::string name = std::string("\n  --") + key.name + " " + key.value;
     const std::size_t begin = help.find(name);

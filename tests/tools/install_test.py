@@ -95,6 +95,15 @@ class Install(unittest.TestCase):
             for link in re.findall(r"\]\(([^)#:]+)\)", text):
                 self.assertTrue((self.share / page / link).exists(), f"{page}/README.md: {link}")
 
+    def test_man_page_and_completion(self):
+        for name, words in (("man/man1/reelmesh.1", ("help", "--man")),
+                            ("bash-completion/completions/reelmesh", ("completion", "bash")),
+                            ("zsh/site-functions/_reelmesh", ("completion", "zsh")),
+                            ("fish/vendor_completions.d/reelmesh.fish", ("completion", "fish"))):
+            text = (self.prefix / "share" / name).read_text()
+            self.assertEqual(text, self.call("reelmesh", *words))
+            self.assertIn("sample.dynamic", text.replace("\\-", "-"))
+
     def test_program(self):
         self.assertTrue(self.call("reelmesh", "--version").startswith("reelmesh "))
         self.assertIn("CogVideoXPipeline",
