@@ -46,8 +46,12 @@ install(FILES tools/licences.md DESTINATION share/doc/reelmesh RENAME copyright)
 # Job files and batch scripts name the files of the prefix instead of those of the repository.
 install(CODE "set(source \"${CMAKE_SOURCE_DIR}\")\nset(generated \"${CMAKE_BINARY_DIR}/generated\")")
 install(SCRIPT tools/install_jobs.cmake)
-install(CODE "set(program \"$<TARGET_FILE:reelmesh>\")\nset(emulator \"${CMAKE_CROSSCOMPILING_EMULATOR}\")")
-install(SCRIPT tools/install_printed.cmake)
+if(CMAKE_CROSSCOMPILING AND NOT CMAKE_CROSSCOMPILING_EMULATOR)
+  message(STATUS "No man page and completion are installed: CMAKE_CROSSCOMPILING_EMULATOR is not set")
+else()
+  install(CODE "set(program \"$<TARGET_FILE:reelmesh>\")\nset(emulator \"${CMAKE_CROSSCOMPILING_EMULATOR}\")")
+  install(SCRIPT tools/install_printed.cmake)
+endif()
 
 # The Debian package. Libraries that are linked are found by dpkg-shlibdeps; mpirun, what the tools
 # in Python import and what is loaded at run time are not.
