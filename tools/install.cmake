@@ -15,10 +15,12 @@ install(TARGETS reelmesh RUNTIME DESTINATION bin)
 # Tools. Each finds its Python package beside itself, through a link in P/bin too.
 file(GLOB tools RELATIVE ${CMAKE_SOURCE_DIR} CONFIGURE_DEPENDS tools/reelmesh-*)
 install(PROGRAMS ${tools} tools/convert_open_sora.py tools/tensorboard_training DESTINATION ${share}/tools)
-install(DIRECTORY tools/results tools/open_sora DESTINATION ${share}/tools
+install(DIRECTORY tools/reelmesh_results tools/open_sora DESTINATION ${share}/tools
         FILES_MATCHING PATTERN *.py PATTERN *.js PATTERN *.css PATTERN *.html PATTERN *.json
-        PATTERN __pycache__ EXCLUDE)
-install(FILES lib/base/span_names.hpp DESTINATION ${share}/lib/base)  # read by tools/results
+        PATTERN py.typed PATTERN span_names.hpp PATTERN __pycache__ EXCLUDE)
+# pip install P/share/reelmesh/tools
+install(FILES tools/pyproject.toml tools/reelmesh_results_wheel.py DESTINATION ${share}/tools)
+install(FILES lib/base/span_names.hpp DESTINATION ${share}/lib/base)  # the target of a link there
 foreach(tool ${tools})
   cmake_path(GET tool FILENAME name)
   set(link ${CMAKE_BINARY_DIR}/generated/bin/${name})

@@ -36,7 +36,7 @@ except ImportError as error:
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tools"))
-from results.span_names import names  # noqa: E402
+from reelmesh_results.span_names import names  # noqa: E402
 
 # Warm-up and calls of the eager step where the compiled one has been timed before it.
 EAGER = 1, 3

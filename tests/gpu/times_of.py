@@ -12,7 +12,7 @@ import pathlib
 import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "tools"))
-from results.span_names import names  # noqa: E402
+from reelmesh_results.span_names import names  # noqa: E402
 
 STAGES = (names.load, names.encode, names.encode_image, names.encode_video, names.denoise_step,
           names.decode, names.train_step)

@@ -20,7 +20,7 @@ except ImportError as missing:
 import results_support
 from tool_support import ToolTest
 
-from results import quality
+from reelmesh_results import quality
 
 
 def frame(height, width, shift):

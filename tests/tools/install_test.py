@@ -49,9 +49,11 @@ class Install(unittest.TestCase):
                      "inputs/prompts.txt", "inputs/demo_model/vae/config.json",
                      "inputs/demo_image_model/transformer/config.json",
                      "inputs/demo_picture.png",
-                     "tools/results/sheet.py", "tools/results/report/timeline.js",
-                     "tools/results/report/page.css", "tools/results/report/page.html",
-                     "tools/results/report/schema.json", "tools/convert_open_sora.py",
+                     *(f"tools/reelmesh_results/{name}" for name in (
+                         "sheet.py", "py.typed", "span_names.hpp", "report/timeline.js",
+                         "report/page.css", "report/page.html", "report/schema.json")),
+                     "tools/pyproject.toml", "tools/reelmesh_results_wheel.py",
+                     "tools/convert_open_sora.py",
                      "tools/tensorboard_training",
                      "lib/base/span_names.hpp"):
             self.assertIn(f"share/reelmesh/{name}", files)

@@ -155,8 +155,8 @@ class Page(Report):
 
     def test_too_many_spans_become_intervals(self):
         """What is covered in all intervals is the sum of the durations; long spans are kept."""
-        from results.report import timeline, totals
-        from results.trace import Trace
+        from reelmesh_results.report import timeline, totals
+        from reelmesh_results.trace import Trace
         support.write_trace(self.out, ranks=3, spans=6000)
         before, timeline.MAX_SPANS = timeline.MAX_SPANS, 200
         try:

@@ -124,7 +124,7 @@ class Numbers(Report):
                 open_ones = [row[2] for row in rows if row[6] <= moment < row[6] + row[7]]
                 if open_ones:
                     expected[open_ones[-1]] += 1
-            from results.report import nesting
+            from reelmesh_results.report import nesting
             start, end = (np.array([row[6] + row[7] * last for row in rows]) for last in (0, 1))
             own = nesting.self_times(start, end, nesting.parents(start, end))
             self.assertEqual({row[2]: int(value) for row, value in zip(rows, own)}, expected)
@@ -213,7 +213,7 @@ class Numbers(Report):
             import jsonschema
         except ImportError:
             self.skipTest("jsonschema is not installed")
-        schema = json.loads((TOOLS / "results/report/schema.json").read_text())
+        schema = json.loads((TOOLS / "reelmesh_results/report/schema.json").read_text())
         support.write_job(self.out, 3, 2, 500, states={1: ("failed", "why")})
         jsonschema.validate(self.numbers(), schema)
         (self.out / "trace.h5").unlink()

@@ -18,8 +18,8 @@ except ImportError as missing:
 
 from tool_support import TOOLS
 
-from results import span_names
-from results.report import colours, in_text
+from reelmesh_results import span_names
+from reelmesh_results.report import colours, in_text
 
 SOURCE = TOOLS.parent
 # Literals in C++ that are equal to the name of a span, and mean something else.
@@ -167,7 +167,7 @@ class Scripts(unittest.TestCase):
 
     def test_every_lane_has_a_character_and_a_number(self):
         self.assertEqual(list(in_text.FILL), [*span_names.LANES, "waiting"])
-        schema = (TOOLS / "results/report/schema.json").read_text(encoding="utf-8")
+        schema = (TOOLS / "reelmesh_results/report/schema.json").read_text(encoding="utf-8")
         self.assertIn([*span_names.LANES, "waiting"], required_in(json.loads(schema)))
 
     def test_names_exist(self):

@@ -16,7 +16,7 @@ from unittest import mock
 
 TOOLS = pathlib.Path(__file__).resolve().parents[2] / "tools"
 LONG = os.environ.get("REELMESH_LONG") == "1"  # all variants (tests/long)
-sys.path.insert(0, str(TOOLS))  # the package `results`
+sys.path.insert(0, str(TOOLS))  # the package `reelmesh_results`
 
 # Tools run in children of a process that has imported what they use: most take less time than that.
 _children = multiprocessing.get_context("forkserver")
@@ -24,10 +24,11 @@ _children = multiprocessing.get_context("forkserver")
 
 @functools.cache
 def _start_server():
-    import results
+    import reelmesh_results
     _children.set_forkserver_preload(
         ["h5py", "numpy", "PIL.Image", "matplotlib.backends.backend_agg", "matplotlib.figure"]
-        + [found.name for found in pkgutil.walk_packages(results.__path__, "results.")])
+        + [found.name for found in pkgutil.walk_packages(reelmesh_results.__path__,
+                                                          "reelmesh_results.")])
     with mock.patch.dict(os.environ, {"PYTHONPATH": str(TOOLS)}):
         multiprocessing.forkserver.ensure_running()
 

@@ -26,8 +26,8 @@ import results_support as support
 from report_support import Report
 from tool_support import TOOLS, ToolTest
 
-from results.hdf5 import Damaged
-from results.safetensors import Safetensors
+from reelmesh_results.hdf5 import Damaged
+from reelmesh_results.safetensors import Safetensors
 
 LORA = "lora/pytorch_lora_weights.safetensors"
 FIRST = "transformer.transformer_blocks.0.attn1.to_q.lora_A.weight"
@@ -236,7 +236,7 @@ class Numbers(Report):
             import jsonschema
         except ImportError:
             self.skipTest("jsonschema is not installed")
-        schema = json.loads((TOOLS / "results/report/schema.json").read_text())
+        schema = json.loads((TOOLS / "reelmesh_results/report/schema.json").read_text())
         support.write_training(self.out, 30)
         self.make_clips((0, 30))
         jsonschema.validate(self.numbers(), schema)

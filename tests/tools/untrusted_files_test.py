@@ -21,7 +21,8 @@ import damages
 import results_support
 from tool_support import ToolTest
 
-from results import clips, comparison, hdf5, index, strict_json, trace  # found by tool_support
+from reelmesh_results import (  # found by tool_support
+    clips, comparison, hdf5, index, strict_json, trace)
 
 
 def read_clip(path):

@@ -28,8 +28,8 @@ except ImportError as missing:
 import results_support
 from tool_support import TOOLS, ToolTest
 
-from results import watch
-from results.viewer import Viewer
+from reelmesh_results import watch
+from reelmesh_results.viewer import Viewer
 
 TOOL = TOOLS / "reelmesh-view"
 FFMPEG = shutil.which("ffmpeg") and shutil.which("ffprobe")
@@ -40,7 +40,7 @@ RIGHT = (15, 15, 18)
 WATCHER = f"""
 import pathlib, sys
 sys.path.insert(0, {str(TOOLS)!r})
-from results import watch
+from reelmesh_results import watch
 sys.exit(watch.follow(pathlib.Path(sys.argv[1]), lambda count: None, pause=0.05, patience=0.2))
 """
 

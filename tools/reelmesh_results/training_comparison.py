@@ -45,7 +45,7 @@ class Compared:
 
 
 def wanted(a, b):
-    """Whether A and B are trainings. Ends the tool if only one of them is."""
+    """Whether A and B are trainings. Raises Error if only one of them is."""
     jobs = [Index.of(folder_of(path)) if path.exists() and not is_one_file(path) else None
             for path in (a, b)]
     found = [job is not None and job.is_training for job in jobs]

@@ -11,7 +11,7 @@ import zlib
 
 import h5py
 
-from .errors import fail
+from .errors import Error, fail
 
 FORMAT_VERSION = 1
 MAX_READ = 1 << 30  # bytes that are read at a time, 178 million pixels and more
@@ -25,17 +25,13 @@ COLUMNS = dict.fromkeys(("lane", "name", "host", "role", "device", "place", "pur
 ERRORS = (AttributeError, KeyError, OSError, OverflowError, RuntimeError, TypeError, ValueError)
 
 
-class Damaged(Exception):
-    """A file that is missing, cannot be read, or has unexpected content. `status`: of sysexits."""
-
-    def __init__(self, message, status=65):
-        super().__init__(message)
-        self.status = status
+class Damaged(Error):
+    """A file that is missing, cannot be read, or has unexpected content."""
 
 
 @contextlib.contextmanager
 def or_fail(path):
-    """Ends the tool with one message that names the file if what is done with it raises Damaged."""
+    """Raises an Error that names the file if what is done with it raises Damaged."""
     try:
         yield
     except Damaged as error:

@@ -1,5 +1,4 @@
-"""The result of a comparison of clips as text and as JSON."""
-import json
+"""The result of a comparison of clips as text and for JSON."""
 import math
 
 from .clips import AXES
@@ -111,7 +110,8 @@ class Report:
 
     # -- JSON -------------------------------------------------------------------------------------
 
-    def as_json(self):
+    def as_dict(self):
+        """For JSON."""
         first = None
         if self._different:
             name, compared = self._different[0]
@@ -119,7 +119,7 @@ class Report:
             first = {"clip": name, "dataset": dataset,
                      **dict(zip(AXES[dataset], array.first)),
                      "a": number(array.values[0]), "b": number(array.values[1])}
-        return json.dumps({
+        return {
             "result": self.result, "a": str(self._a), "b": str(self._b),
             "compared": self._compared, "same": self._compared - len(self._different),
             "different": len(self._different), "first": first,
@@ -127,7 +127,7 @@ class Report:
             "not_comparable": [*self._lacking, *(f"{name}: {why}" for name, why in self._reasons)],
             "clips": [{"clip": name, "datasets": {dataset: difference_as_json(one)
                                                   for dataset, one in compared.arrays.items()}}
-                      for name, compared in self._sorted()]}, indent=1)
+                      for name, compared in self._sorted()]}
 
 
 def difference_as_json(one):

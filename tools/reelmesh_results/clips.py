@@ -31,7 +31,7 @@ def find(out, wanted):
 
 
 def refuse_training(folder, job):
-    """Ends the tool, which needs clips, if the job is a training. job: its index, or None."""
+    """Raises Error if the job is a training, as clips are needed. job: its index, or None."""
     if job is not None and job.is_training:
         use = (f"--model.transformer {folder / 'transformer'}" if (folder / "transformer").is_dir()
                else f"--model.lora {folder / 'lora'}")

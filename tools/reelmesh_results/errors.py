@@ -7,6 +7,7 @@ import math
 import os
 import pathlib
 import sys
+import typing
 
 DEBIAN = {"numpy": "python3-numpy", "h5py": "python3-h5py", "PIL": "python3-pil",
           "matplotlib": "python3-matplotlib"}
@@ -34,9 +35,17 @@ def say(message):
     print(f"{tool()}: error: " + printable(" ".join(str(message).split())), file=sys.stderr)
 
 
-def fail(status, message):
-    say(message)
-    sys.exit(status)
+class Error(Exception):
+    """What ends a tool: says what was found where, and what was expected. `status`: the tool's exit
+    status."""
+
+    def __init__(self, message: object, status: int = 65) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+def fail(status: int, message: object) -> typing.NoReturn:
+    raise Error(message, status)
 
 
 class Parser(argparse.ArgumentParser):
@@ -120,12 +129,15 @@ def not_written(path, error):
 
 
 def run(main):
-    """Calls main() and ends the tool with its exit status; 130 after Ctrl-C, 69 if there is not
-    enough memory, 74 if reading or writing fails, silently if the reader of standard output has
-    ended, as `head` does."""
+    """Calls main() and ends the tool with its exit status, or that of an Error; 130 after Ctrl-C, 69
+    if there is not enough memory, 74 if reading or writing fails, silently if the reader of standard
+    output has ended, as `head` does."""
     try:
         status = main()
         sys.stdout.flush()
+    except Error as error:
+        say(error)
+        status = error.status
     except KeyboardInterrupt:
         status = 130
     except MemoryError:

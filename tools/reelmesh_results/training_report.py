@@ -1,6 +1,4 @@
-"""The result of a comparison of trainings as text and as JSON."""
-import json
-
+"""The result of a comparison of trainings as text and for JSON."""
 from .comparison_report import FIGURES, difference_as_json, figures, number, table
 
 
@@ -32,17 +30,17 @@ def _table(compared, most):
     return lines + ([f"and {len(found) - most} more"] if len(found) > most else [])
 
 
-def as_json(a, b, compared):
+def as_dict(a, b, compared):
+    """For JSON."""
     first = None
     if compared.first:
         name, one = compared.first
         first = {"array": name, "at": list(one.first), "a": number(one.values[0]),
                  "b": number(one.values[1])}
-    return json.dumps({
+    return {
         "result": compared.result, "a": str(a), "b": str(b), "steps": compared.steps,
         "tensors": len(compared.tensors), "first": first, "notes": compared.notes,
         "not_comparable": compared.lacking,
         "metrics": {name: difference_as_json(one) for name, one in compared.metrics.items()},
         "different_tensors": {name: difference_as_json(one)
-                              for name, one in compared.tensors.items() if one.differing}},
-        indent=1)
+                              for name, one in compared.tensors.items() if one.differing}}

@@ -1,11 +1,11 @@
-"""Names of spans, lanes and trace levels, read from lib/base/span_names.hpp. An installation has
-that file in the same place beside the tools."""
+"""Names of spans, lanes and trace levels, read from lib/base/span_names.hpp: span_names.hpp beside
+this file is a link to it, and a copy where pip has installed the package."""
 import pathlib
 import re
 import types
 import typing
 
-HEADER = pathlib.Path(__file__).resolve().parents[2] / "lib/base/span_names.hpp"
+HEADER = pathlib.Path(__file__).with_name("span_names.hpp").resolve()
 
 
 class Span(typing.NamedTuple):

@@ -1,0 +1,1 @@
+../../lib/base/span_names.hpp
