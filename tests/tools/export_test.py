@@ -210,6 +210,95 @@ class Export(ToolTest):
         self.assertEqual([(path.name, path.read_text()) for path in mine.iterdir()],
                          [("frame_9999.png", "mine")])
 
+    # -- VBench -----------------------------------------------------------------------------------
+
+    def write_prompts(self, *prompts, states=None):
+        """The requests of the job's three clips."""
+        results_support.write_index(self.out, [{"prompt": prompt} for prompt in prompts], states,
+                                    status="failed" if states else "complete")
+
+    def vbench(self, *arguments):
+        self.expect(0, self.out, "--vbench", self.to, *arguments)
+        return self.made()
+
+    @needs_ffmpeg
+    def test_names_of_vbench(self):
+        self.write_prompts("a cat, oil painting", "An alley-2 at 5.30 p.m", "a cat, oil painting")
+        self.assertEqual(self.vbench(), ["An alley-2 at 5.30 p.m-0.mp4",
+                                         "a cat, oil painting-0.mp4", "a cat, oil painting-1.mp4"])
+        stream, tags = self.probe(self.to / "a cat, oil painting-1.mp4")
+        self.assertEqual((stream["codec_name"], stream["nb_read_frames"], tags["seed"]),
+                         ("h264", "9", "44"))
+        self.assertEqual(len(self.vbench()), 3)  # once more
+
+    @needs_ffmpeg
+    def test_clips_that_failed_keep_their_index(self):
+        self.write_prompts("a", "a", "a", states={0: ("failed", "NaN")})
+        done = self.call(self.out, "--vbench", self.to)
+        self.assertEqual(done.returncode, 0)
+        self.assertIn("clips 0 of job.h5 are not there", done.stderr)
+        self.assertEqual(self.made(), ["a-1.mp4", "a-2.mp4"])
+
+    @needs_ffmpeg
+    def test_folders_of_dimensions(self):
+        self.write_prompts("a", "a", "b")
+        listed = self.folder / "info.json"
+        listed.write_text(json.dumps([
+            {"prompt_en": "a", "dimension": ["scene", "background_consistency"]},
+            {"prompt_en": "b", "dimension": ["scene"], "auxiliary_info": {"scene": 1}},
+            {"prompt_en": "a", "dimension": ["color", "scene"]}]))
+        self.assertEqual(self.vbench("--dimensions", listed), [
+            *(f"background_consistency/a-{i}.mp4" for i in range(2)),
+            *(f"color/a-{i}.mp4" for i in range(2)),
+            *(f"scene/a-{i}.mp4" for i in range(2)), "scene/b-0.mp4"])
+        self.assertEqual((self.to / "color/a-1.mp4").read_bytes(),
+                         (self.to / "scene/a-1.mp4").read_bytes())
+        shutil.rmtree(self.to)
+        self.write_prompts("a", "a", "c")
+        self.refused(65, "has no entry for the prompt of clip 2, 'c'", self.out, "--vbench",
+                     self.to, "--dimensions", listed)
+        for text in ('{"a": 1}', '[{"prompt_en": "a"}]', "[1", '[{"prompt_en": "a", "dimension": '
+                     '["../up"]}]'):
+            listed.write_text(text)
+            self.refused(65, f"{listed}: expected a list of objects", self.out, "--vbench", self.to,
+                         "--dimensions", listed)
+        self.refused(66, "none.json: cannot be read", self.out, "--vbench", self.to,
+                     "--dimensions", self.folder / "none.json")
+        self.assertFalse(self.to.exists())
+
+    @needs_ffmpeg
+    def test_names_in_place_of_prompts(self):
+        results_support.write_job(self.out, clips=4, spans=100, frames=2, height=16, width=16)
+        self.write_prompts("a long/augmented prompt", "a long/augmented prompt", "b", "b")
+        listed = self.folder / "names.txt"
+        listed.write_text("An alley\n\nA beach\n")
+        self.assertEqual(self.vbench("--names", listed), ["A beach-0.mp4", "A beach-1.mp4",
+                                                         "An alley-0.mp4", "An alley-1.mp4"])
+        listed.write_text("one\ntwo\nthree\n")
+        self.refused(65, "has 3 names for 4 clips, expected equally many clips for each name",
+                     self.out, "--vbench", self.to, "--names", listed)
+
+    @needs_ffmpeg
+    def test_prompts_that_cannot_name_a_file(self):
+        for prompt, reason in (("16/9 format", "has the character '/'"), (" ", "is empty"),
+                               ("two\nlines", r"has the character '\n'"),
+                               ("\x1b[31mred", r"has the character '\x1b'"),
+                               ("ä" * 130, "has 260 bytes")):
+            self.write_prompts("a", "b", prompt)
+            self.refused(65, f"clip 2: its prompt {reason}, so it cannot name a file", self.out,
+                         "--vbench", self.to)
+        self.assertFalse(self.to.exists())
+        self.write_prompts("a", "b", "c" * 240)  # the longest
+        self.assertIn("c" * 240 + "-0.mp4", self.vbench())
+
+    @needs_ffmpeg
+    def test_a_folder_of_vbench_has_only_videos(self):
+        self.to.mkdir()
+        (self.to / "seeds.txt").write_text("mine")
+        self.refused(73, "found seeds.txt, expected a folder with nothing but videos", self.out,
+                     "--vbench", self.to)
+        self.assertEqual(self.made(), ["seeds.txt"])
+
     # -- wrong use --------------------------------------------------------------------------------
 
     def test_wrong_use(self):
@@ -221,7 +310,11 @@ class Export(ToolTest):
                 ((self.out / "clips/000000.h5", "--all", *to), "is a clip"),
                 ((self.out, "--all", *to, "--format", "mp4,gif"), "found 'gif', expected mp4, png"),
                 ((self.out, "--all", *to, "--quality", "52"), "from 0 to 51"),
-                ((self.out, "--clip", "-1", *to), "expected a whole number")):
+                ((self.out, "--clip", "-1", *to), "expected a whole number"),
+                ((self.out, "--vbench", self.to, "--all"), "--all: not allowed with --vbench"),
+                ((self.out, "--vbench", self.to, "--format", "png"), "--format: not allowed"),
+                ((self.out, "--all", *to, "--names", "a"), "--names: expected --vbench with it"),
+                ((self.out / "clips/000000.h5", "--vbench", self.to), "is a clip, expected a job")):
             self.refused(64, part, *arguments)
         self.refused(66, "no clip 7; complete are 0-2", self.out, "--clip", "7", *to)
         self.refused(69, "ffmpeg is not installed", self.out, "--all", *to,
