@@ -7,6 +7,7 @@ the browser takes of the page stay there.
 """
 import base64
 import html.parser
+import io
 import json
 import os
 import pathlib
@@ -291,6 +292,56 @@ class InBrowser(Report):
         # Nothing but the page itself and what is in it was asked for.
         self.assertEqual([one for one in self.browser.requests
                           if not one.startswith(("data:", "file:"))], [])
+
+    def test_all_kinds_of_jobs_fit(self):
+        """A full-size, a simulated and a training job; tiles hold their figures, what scrolls says
+        so, and the plan is not wrapped."""
+        support.write_job(self.folder / "full", 1, 2, 600, frames=49, height=480, width=720)
+        support.write_job(self.folder / "simulated", 0, 2, 600)
+        support.write_index(self.folder / "simulated", [{"prompt": "p", "seed": 1}] * 200,
+                            {i: ("missing", "") for i in range(200)}, status="simulated",
+                            plan="stage " + "wide " * 40 + "\n", measured_seconds=1234.0)
+        support.write_training(self.folder / "training", steps=100)
+        pictures = pathlib.Path(os.environ.get("REELMESH_PICTURES", self.folder))
+        for name in ("full", "simulated", "training"):
+            self.expect(0, self.folder / name)
+            for width in (420, 1400):
+                colours = []
+                for dark in (False, True):
+                    self.browser.screen(width, dark=dark)
+                    self.browser.open(self.folder / name / "report.html", browser.DRAWN)
+                    self.assertEqual(self.browser.errors, [])
+                    self.assertEqual(self.evaluate("document.documentElement.scrollWidth"), width)
+                    self.assertEqual(self.evaluate(
+                        "[...document.querySelectorAll('.figures dd')].filter(one => "
+                        "one.scrollWidth > one.clientWidth || one.offsetHeight > "
+                        "1.5 * parseFloat(getComputedStyle(one).fontSize)).length"), 0, width)
+                    path = pictures / f"{name}_{width}_{'dark' if dark else 'light'}.png"
+                    self.browser.picture(path)
+                    with Image.open(path) as picture:
+                        colours.append(sum(picture.convert("L").resize((1, 1)).getdata()))
+                self.assertGreater(colours[0], colours[1] + 100)
+            if name == "simulated":
+                self.assertEqual(self.evaluate("document.querySelectorAll('#clips tr').length"), 0)
+                self.browser.screen(420)
+                self.assertGreater(*self.evaluate("(one => [one.scrollWidth, one.clientWidth])("
+                                                  "document.querySelector('#plan pre'))"))
+                self.assertTrue(self.shadow_at_the_right("#plan pre"))
+                self.assertFalse(self.shadow_at_the_right("#options pre"))
+
+    def shadow_at_the_right(self, element):
+        """Whether the right edge of an element in view is darker than what is left of it."""
+        box = self.evaluate(f"""(() => {{
+          const one = document.querySelector({element!r});
+          one.scrollIntoView({{behavior: "instant", block: "center"}});
+          const box = one.getBoundingClientRect();
+          return [box.right + scrollX, box.bottom + scrollY];
+        }})()""")
+        png = self.browser.pixels({"x": box[0] - 40, "y": box[1] - 8, "width": 40, "height": 4,
+                                   "scale": 1})
+        with Image.open(io.BytesIO(png)) as picture:
+            row = [sum(picture.convert("RGB").getpixel((x, 1))) for x in range(picture.width)]
+        return min(row[-6:-2]) < row[2] - 40
 
     def test_the_timeline_shows_numbers(self):
         self.job()

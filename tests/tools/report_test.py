@@ -76,6 +76,21 @@ class Numbers(Report):
         self.assertEqual([(one["mean"], one["planned"], one["ratio"])
                           for one in found["step_bytes"]], [(80, 80, 1), (240, 120, 2)])
 
+    def test_sent_as_planned_is_only_said_if_it_is_so(self):
+        def said(*planned):
+            self.job(plan_json=json.dumps({
+                "clip": {"frames": 5, "height": 16, "width": 16},
+                "by_rank": [{"rank": rank, "step_sent_bytes": one}
+                            for rank, one in enumerate(planned)]}))
+            page = self.page()
+            self.assertNotEqual("sent in a step what the plan says" in page,
+                                "sent other amounts than the plan says" in page)
+            return "sent in a step what the plan says" in page
+        self.assertTrue(said(80, 240))
+        self.assertFalse(said(80, 120))
+        self.assertFalse(said(0, 0))
+        self.assertFalse(said(80, 0))
+
     def test_a_step_of_a_batch_is_divided_by_its_clips(self):
         rows = [(0, "compute", "denoise_step", clip, 0, -1, 100 * clip, 50, sent, 0, 0)
                 for clip, sent in ((0, 160), (2, 80))]
@@ -196,6 +211,33 @@ class Numbers(Report):
                 self.assertIn("  plan    " + words + "\n", self.expect(0, self.out, "--text"))
                 told, error = words.removeprefix("predicted ").split(", measured ")
                 self.assertIn(f"<dd>{told}</dd><dt>predicted; measured {error}</dt>", self.page())
+
+    def test_one_wall_time(self):
+        for attributes, seconds in (({"measured_seconds": 7.5}, 7.5), ({}, 600),
+                                    ({"measured_seconds": 0.0}, 600),
+                                    ({"measured_seconds": "long"}, 600),
+                                    ({"end": "2026-01-31T12:00:01Z"}, 2e-7)):
+            self.job(**attributes)
+            with self.subTest(attributes):
+                self.assertEqual(self.numbers()["job"]["wall_seconds"], seconds)
+
+    def test_a_simulated_job(self):
+        self.job(3, states={i: ("missing", "") for i in range(3)}, status="simulated",
+                 measured_seconds=1234.0)
+        with h5py.File(self.out / "trace.h5", "r+") as file:
+            ranks = file["ranks"][()]
+            ranks["peak_memory_bytes"] = 0
+            file["ranks"][...] = ranks
+        page = self.page()
+        for part in ("<dd>3</dd><dt>clips that would be made</dt>",
+                     "<dd>20 min 34 s</dd><dt>predicted time of the job</dt>",
+                     "rank 0: 9.28 KiB, as the plan predicts"):
+            self.assertIn(part, page)
+        for part in ("not made yet", "clips complete", "program and libraries", "peak 0 B"):
+            self.assertNotIn(part, page)
+        text = self.expect(0, self.out, "--text")
+        self.assertIn("  clips   3 would be made\n", text)
+        self.assertNotIn("missing", text)
 
     def test_no_predicted_time(self):
         for attributes in ({}, {"predicted_seconds": 9.0}, {"measured_seconds": 9.0},

@@ -165,6 +165,19 @@ class Scripts(unittest.TestCase):
         self.assertEqual(set(colours.NAMES), set(span_names.SPANS))
         self.assertEqual(list(colours.LANES), list(span_names.LANES))
 
+    def test_colours_of_stages_are_told_apart(self):
+        """Those of one job, by a distance that weighs the channels as eyes do."""
+        alike = {"encode_image": "encode_video", "denoise_step": "train_step",
+                 "denoise_steps": "train_step", "measure_change": "validate"}
+        names = {alike.get(name, name) for name in span_names.up_to("stages")}
+        self.assertGreater(len(names), 12)
+        for one in names:
+            for other in names - {one}:
+                a, b = ([int(colours.NAMES[name][i:i + 2], 16) for i in (1, 3, 5)]
+                        for name in (one, other))
+                distance = sum(weight * (x - y) ** 2 for weight, x, y in zip((2, 4, 3), a, b)) ** 0.5
+                self.assertGreater(distance, 55, (one, other))
+
     def test_every_lane_has_a_character_and_a_number(self):
         self.assertEqual(list(in_text.FILL), [*span_names.LANES, "waiting"])
         schema = (TOOLS / "reelmesh_results/report/schema.json").read_text(encoding="utf-8")

@@ -16,6 +16,7 @@ import subprocess
 import sys
 import time
 import unittest
+from unittest import mock
 
 try:
     import h5py
@@ -28,7 +29,7 @@ except ImportError as missing:
 import results_support
 from tool_support import TOOLS, ToolTest
 
-from reelmesh_results import watch
+from reelmesh_results import clips, sheet, watch
 from reelmesh_results.viewer import Viewer
 
 TOOL = TOOLS / "reelmesh-view"
@@ -115,6 +116,15 @@ class View(ToolTest):
         self.assertGreater(inks[0], 50)
         self.assertGreater(inks[1], 20 * inks[0])  # the long text is complete, in several lines
         self.assertGreater(pictures[1].shape[0], pictures[0].shape[0] + 60)
+
+    def test_the_sheet_of_the_job_names_every_clip(self):
+        path = self.folder / "000017.h5"
+        results_support.write_job(self.folder / "job", clips=1, spans=100)
+        shutil.copy(self.folder / "job/clips/000000.h5", path)
+        with clips.Clip(path) as clip, mock.patch.object(sheet, "_captioned") as drawn:
+            sheet.cell(clip, sheet.strip(clip, 3), 2)
+        self.assertEqual([text for text, *_ in drawn.call_args.args[1]],
+                         ["a square moves to the right, 0", "clip 17 · seed 42"])
 
     def test_the_sheet_of_the_job_shows_every_clip(self):
         for number in range(20):

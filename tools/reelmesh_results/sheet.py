@@ -128,7 +128,9 @@ def cell(clip, strip, clips):
     if clips > MANY:
         keep = spread(len(strip.frames), FEW)
         strip = Strip([strip.frames[i] for i in keep], [strip.times[i] for i in keep])
-    return _captioned(strip, [(clip.prompt, 22, INK, 3)], least=360)
+    facts = [clip.name, *(fact for fact in clip.facts if fact.startswith("seed "))]
+    return _captioned(strip, [(clip.prompt, 22, INK, 3), (" · ".join(facts), 15, FAINT, 1)],
+                      least=360)
 
 
 def of_job(cells):

@@ -3,7 +3,7 @@ import posixpath
 from urllib.parse import quote
 
 from .markup import table, text
-from .units import number
+from .units import SIMULATED, number
 
 FIRST = 24  # clips that are shown at once
 PLAYING = 12  # up to so many clips play without JavaScript
@@ -13,6 +13,8 @@ SMALL = 200  # pixels: smaller clips are enlarged without interpolation
 def of(numbers, media, folder):
     """media: by number of the clip; folder: path from the page to the job's folder."""
     clips = numbers["clips"]["items"]
+    if numbers["job"]["status"] == "simulated":
+        return f'<p class="empty">{number(len(clips))} clips would be made. {text(SIMULATED)}</p>'
     if not clips:
         return '<p class="empty">The job has no clips.</p>'
     cards = [clip for clip in clips if clip["state"] == "complete"]
@@ -45,7 +47,7 @@ def _cards(clips, media, folder):
                  "each clip stands for its video.</p>" if media else
                  '<p class="about">The clips have no video (output.video = no).</p>')
     search = ('<div class="search scripted"><label for="filter">Filter</label><input id="filter" '
-              'type="search" placeholder="words of a prompt, a seed, a number" '
+              'type="search" placeholder="prompt, seed or number" '
               'autocomplete="off"><output id="filter-count" for="filter">'
               f'{number(len(clips))} clips</output></div>' if len(clips) > 1 else "")
     cards = [_card(clip, media.get(clip["clip"]), playing, folder) for clip in clips]

@@ -18,7 +18,8 @@ FILL = {lanes.compute: "█", lanes.exchange: "▓", lanes.file: "▒", "waiting
 def of(numbers):
     trace = numbers["trace"]
     training = numbers["training"]
-    parts = [_head(numbers), _training(training) if training else _clips(numbers["clips"])]
+    parts = [_head(numbers), _training(training) if training else
+             "" if numbers["job"]["status"] == "simulated" else _clips(numbers["clips"])]
     if trace and trace["spans"]:
         parts += [_ranks(trace), _names(trace), _steps(trace), _operations(trace), _memory(trace),
                   _sent(trace)]
@@ -78,6 +79,7 @@ def _head(numbers):
     job, clips = numbers["job"], numbers["clips"]
     machine = f"{plural(job['ranks'], 'rank')} on {plural(len(job['hosts']), 'host')}"
     made = [] if numbers["training"] else [
+        f"  clips   {number(clips['total'])} would be made" if job["status"] == "simulated" else
         f"  clips   {number(clips['complete'])} of {number(clips['total'])} complete"
         + "".join(f", {one}" for one in not_complete(clips)),
         f"  size    {', '.join(job['sizes'][:4]) or '–'} (frames × height × width)"]

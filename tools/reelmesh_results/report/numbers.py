@@ -42,6 +42,9 @@ def _job(job, trace, extent):
 
 def _wall(found, job, extent):
     """Seconds from start to end; until now while the job runs; else what the trace covers."""
+    measured = found.get("measured_seconds")
+    if _is_time(measured) and job.status != "running":
+        return float(measured)
     try:
         start, end = (datetime.datetime.fromisoformat(str(found[name]).replace("Z", "+00:00"))
                       if found.get(name) else None for name in ("start", "end"))
@@ -59,11 +62,14 @@ def _wall(found, job, extent):
 def _prediction(found):
     """Seconds of the job as predicted and as measured; None if one of them is not known."""
     predicted, measured = (found.get(f"{name}_seconds") for name in ("predicted", "measured"))
-    if not all(isinstance(one, numbers.Real) and math.isfinite(one) and one > 0
-               for one in (predicted, measured)):
+    if not (_is_time(predicted) and _is_time(measured)):
         return None
     return {"predicted_seconds": float(predicted), "measured_seconds": float(measured),
             "error_percent": 100 * (float(predicted) / float(measured) - 1)}
+
+
+def _is_time(value):
+    return isinstance(value, numbers.Real) and math.isfinite(value) and value > 0
 
 
 def size_of(clip):

@@ -65,10 +65,13 @@ def _head(numbers):
     job, clips, trace = numbers["job"], numbers["clips"], numbers["trace"]
     kind, words = STATUS.get(job["status"], STATUS["unknown"])
     training = numbers["training"]
+    simulated = job["status"] == "simulated"
     figures = _of_training(training) if training else [
+        (number(clips["total"]), "clips that would be made") if simulated else
         (f'{number(clips["complete"])}<small> of {number(clips["total"])}</small>',
          "clips complete")]
-    figures += [(seconds(job["wall_seconds"]), "wall time"),
+    figures += [(seconds(job["wall_seconds"]), "predicted time of the job" if simulated else
+                 "from the start of the program to its end"),
                 (number(job["ranks"]),
                  f'{"rank" if job["ranks"] == 1 else "ranks"} on '
                  + plural(len(job["hosts"]), "host")
@@ -180,7 +183,7 @@ def _no_trace(numbers):
 
 def _plan(numbers):
     plan = numbers["plan"].strip()
-    return f'<pre tabindex="0">{text(plan)}</pre>' if plan else '<p class="empty">No plan.</p>'
+    return f'<pre class="wide" tabindex="0">{text(plan)}</pre>' if plan else '<p class="empty">No plan.</p>'
 
 
 def _options(numbers):
