@@ -89,6 +89,13 @@ class BadFiles(ToolTest):
     def test_every_tool_has_a_row(self):
         self.assertEqual(set(self.tools) - set(CALLS), set())
 
+    def test_help_fits_100_columns(self):
+        for name in self.tools:
+            with self.subTest(tool=name):
+                done = self.call("--help", tool=name, environment={"COLUMNS": "100"})
+                self.assertEqual(done.returncode, 0, done.stderr)
+                self.assertLessEqual(max(map(len, done.stdout.splitlines())), 100)
+
     def damaged(self, case):
         """The outcome of a call with a damaged file, and the file. case: (number, tool, key of
         FILES, what damages it)"""
