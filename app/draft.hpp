@@ -18,7 +18,7 @@ Draft draft_of_keys(JobKind kind, const std::vector<Given>& givens);
 /// kind: any if the options decide.
 Draft read_draft(JobKind kind, const std::vector<Given>& givens,
                  const std::vector<std::string>& operands);
-/// Adds the clips of the prompts that are given.
+/// Adds the clips of the prompts that are given, each as often as prompt.repeat says.
 void add_clips(Draft& draft);
 /// The clips that a training makes.
 void add_sampled_clips(Job& job);

@@ -13,11 +13,12 @@
 namespace reelmesh::app {
 namespace {
 
-// Prompts, images and videos are in the requests, and only clips of videos have a strength; the
-// folder is that of the other job, and layouts are timed only where it is asked for.
-constexpr std::array<std::string_view, 9> not_taken{
-    "prompt.text",     "prompt.file", "prompt.image",     "prompt.last-image", "prompt.video",
-    "sample.strength", "output.path", "output.if-exists", "parallel.tune"};
+// Prompts, each of their clips, images and videos are in the requests, and only clips of videos
+// have a strength; the folder is that of the other job, and layouts are timed only where it is
+// asked for.
+constexpr std::array<std::string_view, 10> not_taken{
+    "prompt.text",  "prompt.file",     "prompt.repeat", "prompt.image",     "prompt.last-image",
+    "prompt.video", "sample.strength", "output.path",   "output.if-exists", "parallel.tune"};
 
 bool is_path(const Given& option) {
   return option.name.starts_with("model.") ||

@@ -12,6 +12,7 @@
 #include "given.hpp"
 #include "job/machine_file.hpp"
 #include "job/options.hpp"
+#include "job/requests.hpp"
 #include "job/values.hpp"
 #include "prompts.hpp"
 #include "weights/json.hpp"
@@ -184,15 +185,19 @@ Draft draft_of_keys(JobKind kind, const std::vector<Given>& givens) {
 void add_sampled_clips(Job& job) {
   const std::filesystem::path& file = job.train->sample_prompts;
   if (!file.empty()) job.clips = read_prompts(file, {}, "train.sample-prompts");
+  warn_of_empty_prompts(job.clips);
 }
 
 void add_clips(Draft& draft) {
   std::vector<ClipRequest>& clips = draft.job.clips;
   for (const std::string& text : draft.texts) {
-    clips.push_back({.prompt = text, .negative_prompt = draft.negative});
+    add_repeated(clips, {.prompt = text, .negative_prompt = draft.negative}, draft.repeat);
   }
   if (!draft.prompt_file.empty()) {
-    auto more = read_prompts(draft.prompt_file, draft.negative, "prompt.file");
+    auto more = read_prompts(
+        draft.prompt_file,
+        {.negative = draft.negative, .repeat = draft.repeat, .images = draft.job.image},
+        "prompt.file");
     if (clips.empty()) {
       clips = std::move(more);
     } else {
@@ -200,8 +205,7 @@ void add_clips(Draft& draft) {
                    std::make_move_iterator(more.end()));
     }
   }
-  constexpr std::size_t max_clips = 1000000;  // clip files are named by six digits
-  require(clips.size() <= max_clips, Status::usage, "{} prompts are given, expected at most {}",
+  require(clips.size() <= max_clips, Status::usage, "{} clips are asked for, expected at most {}",
           clips.size(), max_clips);
 }
 
@@ -240,6 +244,7 @@ Draft read_draft(JobKind kind, const std::vector<Given>& givens,
   if (kind == JobKind::any) kind = kind_of_job(line, file);
   Draft draft = set_keys(kind, line, file);
   JobSource& source = draft.job.source;
+  source.chose_dtype = line.contains("numerics.dtype") || from != line.end();
   source.given = given_options(line, from == line.end() ? file : ByName());
   if (config != line.end()) {
     source.job_file = read_text(job_file, max_job_file);
@@ -248,6 +253,10 @@ Draft read_draft(JobKind kind, const std::vector<Given>& givens,
     source.from = from_file;
     if (!gives_model(line)) source.weights_hash = earlier.weights_hash;
     if (!gives_prompts(line)) {
+      require(!line.contains("prompt.repeat"), Status::usage,
+              "--prompt.repeat: is given with --from, expected prompt.text or prompt.file with it: "
+              "the clips of {} are as they were",
+              from_file.string());
       draft.job.clips = std::move(earlier.clips);
       override_requests(draft.job.clips, givens, draft.negative);
     }
@@ -307,6 +316,7 @@ Job parse_run(int argc, const char* const* argv,
   }
   if (before_prompts) before_prompts(draft.job);
   add_clips(draft);
+  warn_of_empty_prompts(draft.job.clips);
   return std::move(draft.job);
 }
 

@@ -123,6 +123,7 @@ PlannedWords parse_planned(int argc, const char* const* argv, const Allocation& 
       !draft.texts.empty() || !draft.prompt_file.empty() || !draft.job.clips.empty();
   if (!draft.job.train && !has_clips) draft.texts.emplace_back();
   draft.job.train ? add_sampled_clips(draft.job) : add_clips(draft);
+  if (has_clips) warn_of_empty_prompts(draft.job.clips);
   options.job = std::move(draft.job);
   options.job.model.without_weights = true;
   if (options.preset) options.given.back() = {"model.path", PresetFolder::instead, ""};

@@ -44,6 +44,7 @@ Allocation allocation_of_program() {
 
 void prepare_plan(const Job& job) {
   choose_products(job);
+  warn_of_float32(job, job.backend == Backend::cuda);
   check_model(job);
 }
 

@@ -74,6 +74,7 @@ struct JobSource {
   std::vector<std::pair<std::string, std::string>> given;
   std::filesystem::path from;  ///< job.h5 of the job that is run again
   std::string weights_hash;    ///< that the checkpoint must have, as `from` says; empty: any
+  bool chose_dtype = false;    ///< numerics.dtype is of the command line or of the earlier job
 };
 
 struct Job {

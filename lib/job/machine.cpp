@@ -173,6 +173,18 @@ Device find_device(const comm::Group& world, Backend backend) {
   return device;
 }
 
+void warn_of_float32(const Job& job, bool on_gpu) {
+  if (!on_gpu || job.dtype != DType::float32 || job.numerics.tf32 || job.source.chose_dtype) return;
+  const bool of_file = std::ranges::find(job.source.given, std::string_view("numerics.dtype"),
+                                         [](const auto& option) -> std::string_view {
+                                           return option.first;
+                                         }) != job.source.given.end();
+  log::warning(
+      "numerics.dtype = float32, {}, on GPUs: bfloat16 is computed by tensor cores, many times as "
+      "fast, and needs half the memory, with other bits; --numerics.dtype says which one is meant",
+      of_file ? "from the job file" : "the default");
+}
+
 int found_multiprocessors() { return multiprocessors_of_ranks; }
 
 void choose_products(const Job& job) {

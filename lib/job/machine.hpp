@@ -32,6 +32,10 @@ int set_threads(const Machine& machine, const std::optional<int>& asked);
 /// CPU, and those with a GPU warn. Collective.
 Device find_device(const comm::Group& world, Backend backend);
 
+/// Logs a warning if a job computes in float32 on GPUs and neither its command line nor an earlier
+/// job says so.
+void warn_of_float32(const Job& job, bool on_gpu);
+
 /// The number of multiprocessors of each rank's GPU, the maximum where they differ, as the last
 /// find_device() has found it; 0 before it, and for CPUs.
 int found_multiprocessors();

@@ -265,8 +265,8 @@ std::vector<Option> prompt_options() {
       "more prompts. FILE.txt: one a line, # starts a comment line. FILE.jsonl: one object a line "
       "with prompt (or token_ids), and optionally " +
       optional_fields() +
-      " (paths are relative to the current folder). Prompts on the command line replace all "
-      "prompts of the job file";
+      " (paths are relative to the current folder). FILE.json: a list of such objects, of prompts, "
+      "or of VBench's entries. Prompts on the command line replace all prompts of the job file";
   return {
       {"prompt.text", "TEXT", "a prompt; repeat the option for more clips", nullptr, Effect::clips,
        [](Draft& d, Text text, Where option) { d.texts.push_back(parse_prompt(text, option)); },
@@ -275,11 +275,17 @@ std::vector<Option> prompt_options() {
        [](Draft& d, Text text, Where option) {
          d.prompt_file = d.path(PathUse::input, text, option);
        }},
+      {"prompt.repeat", "N",
+       "clips of each prompt, one after the other. Clip i of all has the seed sample.seed + i; of "
+       "a prompt with a seed of its own they have that one and those that follow",
+       "1", Effect::clips,
+       [](Draft& d, Text text, Where option) { d.repeat = parse_repeat(text, option); }},
       {"prompt.image", "FILE",
        "the image that clips begin from, for image-to-video checkpoints (PNG, JPEG, WebP, GIF, "
        "BMP, TIFF, "
        "AVIF), resized to "
-       "the clip's size; or a frame of what prompt.video takes: street.mp4@12, OUT/job.h5:3@last",
+       "the clip's size; or a frame of what prompt.video takes: street.mp4@12, OUT/job.h5:3@last. "
+       "With VBench's list of prompts and images: the folder of the images",
        nullptr, Effect::clips,
        [](Draft& d, Text text, Where option) {
          d.job.image = d.path(PathUse::input, text, option);

@@ -18,6 +18,7 @@ struct Draft {
   std::vector<std::string> texts;     ///< prompt.text
   std::filesystem::path prompt_file;  ///< prompt.file
   std::string negative;               ///< prompt.negative
+  int repeat = 1;                     ///< prompt.repeat
 
   /// The path, not empty, that an option has. All options with paths call it, so that none is left
   /// out of job.paths, by which require_inputs_kept() protects what a job reads.

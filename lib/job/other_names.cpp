@@ -55,8 +55,8 @@ constexpr auto table = std::to_array<OtherName>({
     {"img-file-path", "prompt.image", ""},
     {"image-or-video-path", "prompt.image", ""},
     {"video-path", "prompt.video", ""},
-    {"num-videos-per-prompt", "", "each prompt makes one clip; give it several times"},
-    {"num-sample", "", "each prompt makes one clip; give it several times"},
+    {"num-videos-per-prompt", "prompt.repeat", ""},
+    {"num-sample", "prompt.repeat", ""},
     // Sampling.
     {"num-inference-steps", "sample.steps", ""},
     {"num-sampling-steps", "sample.steps", ""},

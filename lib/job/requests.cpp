@@ -17,6 +17,8 @@ using nlohmann::json;
 using Value = const json&;
 using Where = const std::string&;
 
+constexpr const char* repeat_name = "repeat";  // of prompt files; clips of jobs are one by one
+
 // A field: how it is read, written and removed. Numbers are parsed from their text, so that the
 // limits are those of the options.
 struct Field {
@@ -161,13 +163,18 @@ const std::vector<Field>& fields() {
 const Field& find_field(const std::string& name, Where where) {
   const auto found = std::ranges::find(fields(), name, &Field::name);
   if (found != fields().end()) return *found;
-  std::vector<std::string> names, options;
+  std::vector<std::string> names{repeat_name}, options{"prompt.repeat"};
   for (const Field& field : fields()) {
     names.push_back(field.name);
     options.emplace_back(field.option);
   }
   fail(Status::usage, "{}: unknown field \"{}\"{}", where, name,
        hint_of_field(name, names, options));
+}
+
+// A value of the wrong kind, for messages.
+std::string shown(Value value) {
+  return value.is_array() ? "a list" : value.is_object() ? "an object" : value.dump();
 }
 
 json parse_object(const std::string& line, Where where) {
@@ -185,6 +192,7 @@ std::string optional_fields() {
   for (const Field& field : fields()) {
     if (field.optional) names.push_back(field.name);
   }
+  names.emplace_back(repeat_name);
   std::string text;
   for (std::size_t i = 0; i < names.size(); ++i) {
     text += (i == 0 ? "" : i + 1 < names.size() ? ", " : " or ") + names[i];
@@ -192,8 +200,9 @@ std::string optional_fields() {
   return text;
 }
 
-ClipRequest parse_request(const std::string& line, const std::string& negative, Where where) {
-  const json object = parse_object(line, where);
+namespace {
+
+ClipRequest request_of(const json& object, const std::string& negative, Where where) {
   require(object.contains("prompt") || object.contains("token_ids"), Status::usage,
           "{}: found neither \"prompt\" nor \"token_ids\", expected one of them", where);
   require(!object.contains("clean") || !object.contains("token_ids"), Status::usage,
@@ -206,13 +215,53 @@ ClipRequest parse_request(const std::string& line, const std::string& negative, 
     const Field& field = find_field(name, where);
     const std::string option = where + ": " + name;
     require((value.*field.is_kind)(), Status::usage, "{}: found {}, expected {}", option,
-            value.is_array()    ? "a list"
-            : value.is_object() ? "an object"
-                                : value.dump(),
-            field.kind);
+            shown(value), field.kind);
     field.set(clip, value, option);
   }
   return clip;
+}
+
+}  // namespace
+
+ClipRequest parse_request(const std::string& line, const std::string& negative, Where where) {
+  return request_of(parse_object(line, where), negative, where);
+}
+
+RepeatedRequest parse_repeated(const std::string& line, const std::string& negative, Where where) {
+  return parse_repeated(parse_object(line, where), negative, where);
+}
+
+RepeatedRequest parse_repeated(json object, const std::string& negative, Where where) {
+  std::optional<int> repeat;
+  if (const auto found = object.find(repeat_name); found != object.end()) {
+    const std::string option = fmt::format("{}: {}", where, repeat_name);
+    require(found->is_number(), Status::usage, "{}: found {}, expected a number", option,
+            shown(*found));
+    repeat = parse_repeat(found->dump(), option);
+    object.erase(found);
+  }
+  return {request_of(object, negative, where), repeat};
+}
+
+int parse_repeat(std::string_view text, Where where) {
+  return static_cast<int>(parse_integer(text, where, 1, max_clips));
+}
+
+void add_repeated(std::vector<ClipRequest>& clips, const ClipRequest& request, int repeat) {
+  const std::string where =
+      request.where.empty() ? "prompt.repeat" : fmt::format("{}: {}", request.where, repeat_name);
+  require(clips.size() + static_cast<std::size_t>(repeat) <= max_clips, Status::usage,
+          "{}: found {}, which with the {} clips before it are more than {}", where, repeat,
+          clips.size(), max_clips);
+  const std::uint64_t added = static_cast<std::uint64_t>(repeat) - 1;
+  const std::optional<std::uint64_t> seed = request.settings.seed;
+  require(seed.value_or(0) <= std::numeric_limits<std::uint64_t>::max() - added, Status::usage,
+          "{}: found {}, with which the seed {} + {} exceeds 64 bits", where, repeat,
+          seed.value_or(0), added);
+  for (std::uint64_t i = 0; i <= added; ++i) {
+    clips.push_back(request);
+    if (seed) clips.back().settings.seed = *seed + i;
+  }
 }
 
 std::string request_line(const ClipRequest& request) {

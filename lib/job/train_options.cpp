@@ -449,7 +449,7 @@ std::vector<Option> train_options() {
          train_of(d).sample_every = text == "off" ? 0 : parse_integer(text, option, 1, max_steps);
        }},
       {"train.sample-prompts", "FILE",
-       "prompts of these clips, as prompt.file of run: .txt or .jsonl. Clip i has the seed "
+       "prompts of these clips, as prompt.file of run: .txt, .jsonl or .json. Clip i has the seed "
        "train.seed + i unless its line says otherwise [default: the first two captions of "
        "data.path]",
        nullptr, Effect::no_bits, set_path<&T::sample_prompts, PathUse::input>},

@@ -7,6 +7,7 @@
 #include "base/system.hpp"
 #include "comm/together.hpp"
 #include "forecast/describe.hpp"
+#include "job/machine.hpp"
 
 namespace reelmesh::pipeline {
 namespace {
@@ -51,6 +52,7 @@ RunningJob::RunningJob(const comm::Group& ranks, const Job& job, const ProgramIn
 
 void RunningJob::find_devices() {
   found_ = find_devices_together(ranks_, job_);
+  warn_of_float32(job_, found_.device.is_cuda());
   world_ = found_.launched;
 }
 

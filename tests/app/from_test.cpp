@@ -111,6 +111,20 @@ TEST_F(From, TheCommandLineWins) {
   EXPECT_EQ(other.source.weights_hash, "") << "another model is wanted";
 }
 
+TEST_F(From, EachOfRepeatedClipsIsAClip) {
+  record_.options.emplace_back("prompt.repeat", "5");
+  save();
+  EXPECT_EQ(parse_more({}).clips.size(), 2U);
+  EXPECT_TRUE(parse_more({}).source.chose_dtype) << "the earlier job did";
+  EXPECT_EQ(parse_more({"--prompt.text", "another"}).clips.size(), 1U);
+  EXPECT_EQ(parse_more({"--prompt.text", "another", "--prompt.repeat", "4"}).clips.size(), 4U);
+  EXPECT_EQ(error_of([&] {
+              parse_more({"--prompt.repeat", "4"});
+            }),
+            "64: --prompt.repeat: is given with --from, expected prompt.text or prompt.file with "
+            "it: the clips of before/job.h5 are as they were");
+}
+
 TEST_F(From, BeginsFromTheSameFiles) {
   record_.options.insert(
       record_.options.end(),

@@ -206,12 +206,19 @@ TEST_F(Options, EachChoiceIsItsOwn) {
 TEST_F(Options, ListsThoseInEffectInTheOrderOfTheHelp) {
   const Job job = parse_more({"--sample.steps", "7", "--prompt.text", "dog"});
   const std::vector<std::pair<std::string, std::string>> beginning{
-      {"model.path", "m"},        {"model.lora-strict", "no"},
-      {"model.unread", "refuse"}, {"model.copy-to", "none"},
-      {"prompt.text", "cat"},     {"prompt.text", "dog"},
-      {"prompt.clean", "yes"},    {"sample.steps", "7"},
-      {"sample.seed", "42"},      {"sample.dynamic-guidance", "no"},
-      {"sample.batch", "1"},      {"output.path", "o"}};
+      {"model.path", "m"},
+      {"model.lora-strict", "no"},
+      {"model.unread", "refuse"},
+      {"model.copy-to", "none"},
+      {"prompt.text", "cat"},
+      {"prompt.text", "dog"},
+      {"prompt.repeat", "1"},
+      {"prompt.clean", "yes"},
+      {"sample.steps", "7"},
+      {"sample.seed", "42"},
+      {"sample.dynamic-guidance", "no"},
+      {"sample.batch", "1"},
+      {"output.path", "o"}};
   ASSERT_GE(job.options.size(), beginning.size());
   EXPECT_TRUE(std::equal(beginning.begin(), beginning.end(), job.options.begin()));
   EXPECT_EQ(job.options.back(), std::make_pair(std::string("trace.level"), std::string("stages")));
@@ -523,7 +530,7 @@ TEST_F(Options, RefusesWithOneMessage) {
       {{"--config", "."}, "66: --config: '.' is not a file"},
       {{"--prompt.file", "none.txt"}, "66: prompt.file: file 'none.txt' not found"},
       {{"--prompt.file", "prompts.csv"},
-       "64: prompt.file: found 'prompts.csv', expected a .txt or .jsonl file"},
+       "64: prompt.file: found 'prompts.csv', expected a .txt, .jsonl or .json file"},
   };
   for (const Wrong& wrong : table) {
     const std::string error = error_of_more(wrong.words);
@@ -583,12 +590,42 @@ TEST_F(Options, TextsComeBeforeThoseOfThePromptsFile) {
   EXPECT_EQ(job.clips[2].prompt, "three");
 }
 
+TEST_F(Options, PromptsMayBeRepeated) {
+  write("more.jsonl", "{\"prompt\": \"dog\", \"seed\": 7}\n{\"prompt\": \"cow\", \"repeat\": 1}");
+  const Job job = parse_more({"--prompt.repeat", "3", "--prompt.file", "more.jsonl"});
+  std::vector<std::string> prompts;
+  std::vector<std::optional<std::uint64_t>> seeds;
+  for (const ClipRequest& clip : job.clips) {
+    prompts.push_back(clip.prompt);
+    seeds.push_back(clip.settings.seed);
+  }
+  EXPECT_EQ(prompts, (std::vector<std::string>{"cat", "cat", "cat", "dog", "dog", "dog", "cow"}));
+  // Those without one have sample.seed and their number.
+  EXPECT_EQ(seeds, (std::vector<std::optional<std::uint64_t>>{
+                       std::nullopt, std::nullopt, std::nullopt, 7, 8, 9, std::nullopt}));
+  write("job.cfg", "[prompt]\nrepeat = 2\n");
+  EXPECT_EQ(parse_more({"--config", "job.cfg"}).clips.size(), 2U);
+  EXPECT_EQ(error_of_more({"--prompt.repeat", "0"}),
+            "64: --prompt.repeat: found '0', expected a whole number from 1 to 1000000");
+}
+
+TEST_F(Options, WhoChoseTheTypeIsKnown) {
+  write("job.cfg", "[numerics]\ndtype = float32\n");
+  EXPECT_FALSE(parse_more({}).source.chose_dtype);
+  EXPECT_FALSE(parse_more({"--config", "job.cfg"}).source.chose_dtype);
+  EXPECT_TRUE(
+      parse_more({"--config", "job.cfg", "--numerics.dtype", "float32"}).source.chose_dtype);
+}
+
 TEST_F(Options, RefusesMoreThanFits) {
   std::string lines;
   for (int i = 0; i < 1000000; ++i) lines += "a\n";
   write("million.txt", lines);
   EXPECT_EQ(error_of_more({"--prompt.file", "million.txt"}),
-            "64: 1000001 prompts are given, expected at most 1000000");
+            "64: 1000001 clips are asked for, expected at most 1000000");
+  EXPECT_EQ(error_of_more({"--prompt.repeat", "600000", "--prompt.text", "dog"}),
+            "64: prompt.repeat: found 600000, which with the 600000 clips before it are more than "
+            "1000000");
   write("large.cfg", "");
   std::filesystem::resize_file("large.cfg", (64U << 20U) + 1);
   EXPECT_EQ(error_of_more({"--config", "large.cfg"}),
@@ -622,8 +659,8 @@ TEST_F(Options, EveryJobFileOfTheProjectParses) {
             }),
             "")
       << "the demo's needs nothing more";
-  EXPECT_EQ(error_of([] { EXPECT_EQ(read_prompts("inputs/prompts.txt", "", "").size(), 3U); }), "");
-  EXPECT_EQ(error_of([] { EXPECT_EQ(read_prompts("inputs/prompts.jsonl", "", "").size(), 3U); }),
+  EXPECT_EQ(error_of([] { EXPECT_EQ(read_prompts("inputs/prompts.txt", {}, "").size(), 3U); }), "");
+  EXPECT_EQ(error_of([] { EXPECT_EQ(read_prompts("inputs/prompts.jsonl", {}, "").size(), 3U); }),
             "");
 }
 

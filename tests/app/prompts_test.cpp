@@ -15,7 +15,7 @@ class Prompts : public Scratch {
  protected:
   static std::vector<ClipRequest> read(const std::string& name, std::string_view text) {
     write(name, text);
-    return read_prompts(name, "default negative", "prompt.file");
+    return read_prompts(name, {.negative = "default negative"}, "prompt.file");
   }
   static std::string json_error(std::string_view text) {
     return error_of([&] { read("p.jsonl", text); });
@@ -160,6 +160,100 @@ TEST_F(Prompts, RefusesListsThatAreNoTokenIds) {
             "64: p.jsonl:1: clean: found \"no\", expected true or false");
 }
 
+TEST_F(Prompts, LinesMayBeRepeated) {
+  write("p.jsonl",
+        "{\"prompt\": \"a\", \"repeat\": 2, \"seed\": 5}\n{\"prompt\": \"b\"}\n"
+        "{\"prompt\": \"c\", \"repeat\": 1}");
+  const auto clips = read_prompts("p.jsonl", {.repeat = 3}, "prompt.file");
+  ASSERT_EQ(clips.size(), 6U);
+  EXPECT_EQ(clips[0].settings.seed, 5U);
+  EXPECT_EQ(clips[1].settings.seed, 6U);
+  EXPECT_EQ(clips[1].where, "p.jsonl:1");
+  EXPECT_EQ(clips[2].prompt, "b");
+  EXPECT_EQ(clips[4].prompt, "b");
+  EXPECT_FALSE(clips[4].settings.seed);
+  EXPECT_EQ(clips[5].prompt, "c");
+  EXPECT_EQ(request_line(clips[1]).find("repeat"), std::string::npos) << "a clip like others";
+  EXPECT_EQ(json_error(R"({"prompt": "a", "repeat": 0})"),
+            "64: p.jsonl:1: repeat: found '0', expected a whole number from 1 to 1000000");
+  EXPECT_EQ(json_error(R"({"prompt": "a", "repeat": "5"})"),
+            "64: p.jsonl:1: repeat: found \"5\", expected a number");
+  EXPECT_EQ(json_error(R"({"prompt": "a", "num_videos_per_prompt": 5})"),
+            "64: p.jsonl:1: unknown field \"num_videos_per_prompt\"; did you mean \"repeat\"?");
+  EXPECT_EQ(json_error(R"({"prompt": "a", "repeat": 2, "seed": 18446744073709551615})"),
+            "64: p.jsonl:1: repeat: found 2, with which the seed 18446744073709551615 + 1 exceeds "
+            "64 bits");
+  EXPECT_EQ(json_error("{\"prompt\": \"a\"}\n{\"prompt\": \"a\", \"repeat\": 1000000}"),
+            "64: p.jsonl:2: repeat: found 1000000, which with the 1 clips before it are more than "
+            "1000000");
+}
+
+TEST_F(Prompts, AListInJson) {
+  write("p.json", "\xef\xbb\xbf[\"a cat\",\r\n {\"prompt\": \"a dog\", \"seed\": 3}, \"\"]\n");
+  const auto clips =
+      read_prompts("p.json", {.negative = "default negative", .repeat = 2}, "prompt.file");
+  ASSERT_EQ(clips.size(), 6U);
+  EXPECT_EQ(clips[1].prompt, "a cat");
+  EXPECT_EQ(clips[1].negative_prompt, "default negative");
+  EXPECT_EQ(clips[3].prompt, "a dog");
+  EXPECT_EQ(clips[3].settings.seed, 4U);
+  EXPECT_EQ(clips[3].where, "p.json[1]");
+  EXPECT_EQ(clips[5].prompt, "");
+  const auto error = [&](std::string_view text) { return error_of([&] { read("p.json", text); }); };
+  EXPECT_EQ(error("[]"), "64: prompt.file: found no prompt in 'p.json', expected at least one");
+  EXPECT_EQ(error(R"({"prompt": "a"})"),
+            "64: p.json: found an object, expected a list of prompts [...]");
+  EXPECT_EQ(error("7"), "64: p.json: found number, expected a list of prompts [...]");
+  EXPECT_EQ(error(R"(["a", 7])"), "64: p.json[1]: found 7, expected a prompt or an object {...}");
+  EXPECT_EQ(error(R"([["a"]])"),
+            "64: p.json[0]: found a list, expected a prompt or an object {...}");
+  EXPECT_EQ(error(R"(["a", {"prompt": "b", "guidence": 6}])"),
+            "64: p.json[1]: unknown field \"guidence\"; did you mean \"guidance\"?");
+  EXPECT_EQ(error("[\"a\\u0000b\"]"), "65: p.json[0]: found byte 1 (0x00), expected UTF-8 text");
+  EXPECT_THAT(error(R"(["a",])"), StartsWith("65: p.json: not valid JSON: "));
+  EXPECT_THAT(error(std::string(100000, '[')),
+              StartsWith("65: p.json: found JSON nested deeper than 8 levels"));
+  EXPECT_EQ(error_of([] { read_prompts("none.json", {}, "prompt.file"); }),
+            "66: prompt.file: file 'none.json' not found");
+}
+
+TEST_F(Prompts, ListsOfVBench) {
+  constexpr std::string_view list = R"([
+    {"prompt_en": "a person and a toothbrush", "dimension": ["multiple_objects"],
+     "auxiliary_info": {"multiple_objects": {"object": "person and toothbrush"}}},
+    {"prompt_en": "In a still frame, a stop sign", "dimension": ["temporal_flickering"],
+     "repeat": 25}])";
+  const auto clips = read("p.json", list);
+  ASSERT_EQ(clips.size(), 26U);
+  EXPECT_EQ(clips[0].prompt, "a person and a toothbrush");
+  EXPECT_EQ(clips[0].negative_prompt, "default negative");
+  EXPECT_EQ(clips[25].prompt, "In a still frame, a stop sign");
+  EXPECT_EQ(error_of([&] { read("p.json", R"([{"prompt_en": "a", "dimensions": []}])"); }),
+            "64: p.json[0]: unknown field \"dimensions\"");
+  EXPECT_EQ(error_of([&] { read("p.json", R"([{"prompt_en": ["a"]}])"); }),
+            "64: p.json[0]: prompt: found a list, expected a text");
+  EXPECT_EQ(error_of([&] { read("p.json", R"([{"prompt_en": "a", "prompt": "b"}])"); }),
+            "64: p.json[0]: unknown field \"prompt_en\"; did you mean \"prompt\"?");
+  EXPECT_EQ(json_error(R"({"prompt_en": "a"})"),
+            "64: p.jsonl:1: found neither \"prompt\" nor \"token_ids\", expected one of them");
+}
+
+TEST_F(Prompts, ListsOfVBenchWithImages) {
+  write("p.json", R"([{"prompt_en": "a fox", "dimension": ["i2v_subject"], "image_type": "animal",
+                       "image_name": "a fox.jpg"}])");
+  std::filesystem::create_directory("crop");
+  const auto read_with = [](const std::filesystem::path& images) {
+    return read_prompts("p.json", {.images = images}, "prompt.file");
+  };
+  EXPECT_EQ(read_with("crop").at(0).image, "crop/a fox.jpg");
+  EXPECT_EQ(error_of([&] { read_with(""); }),
+            "64: p.json[0]: image_name: found \"a fox.jpg\", expected the name of an image in the "
+            "folder prompt.image, which is missing");
+  EXPECT_EQ(error_of([&] { read_with("p.json"); }),
+            "64: p.json[0]: image_name: found \"a fox.jpg\", expected the name of an image in the "
+            "folder prompt.image, but 'p.json' is no folder");
+}
+
 TEST_F(Prompts, RefusesWhatIsNoJson) {
   EXPECT_THAT(json_error("{\"prompt\": \"a\"}\n{\"prompt\": "),
               StartsWith("65: p.jsonl:2: not valid JSON: parse error"));
@@ -177,10 +271,10 @@ TEST_F(Prompts, RefusesFilesWithoutPrompts) {
             "64: prompt.file: found no prompt in 'p.txt', expected at least one");
   EXPECT_EQ(error_of([] { read("p.jsonl", ""); }),
             "64: prompt.file: found no prompt in 'p.jsonl', expected at least one");
-  EXPECT_EQ(error_of([] { read_prompts("none.txt", "", "prompt.file"); }),
+  EXPECT_EQ(error_of([] { read_prompts("none.txt", {}, "prompt.file"); }),
             "66: prompt.file: file 'none.txt' not found");
   EXPECT_EQ(error_of([] { read("p.csv", "a"); }),
-            "64: prompt.file: found 'p.csv', expected a .txt or .jsonl file");
+            "64: prompt.file: found 'p.csv', expected a .txt, .jsonl or .json file");
 }
 
 TEST(Utf8, KnowsTheFormsThatAreNotAllowed) {

@@ -234,7 +234,7 @@ TEST_F(TrainOptions, RefusesWithOneMessage) {
        "64: --train.sample-guidance: found 'x', expected a number"},
       {{"--train.sample-prompts", "none.txt"}, "66: train.sample-prompts: "},
       {{"--train.sample-prompts", "none.csv"},
-       "64: train.sample-prompts: found 'none.csv', expected a .txt or .jsonl file"},
+       "64: train.sample-prompts: found 'none.csv', expected a .txt, .jsonl or .json file"},
       {{"--train.reproducible", "1"}, "64: --train.reproducible: found '1', expected yes or no"},
       {{"--data.height", "7"},
        "64: --data.height: found '7', expected a whole number from 8 to 16384"},

@@ -325,7 +325,7 @@ PROMPTS = [
     row("no such prompt file", [option("prompt.text"), option("prompt.file", "{DIR}/none.txt")],
         NO_INPUT, "prompt.file: file '{DIR}/none.txt' not found"),
     row("a prompt file of an unknown kind", prompts("one\n", "prompts.csv"), USAGE,
-        "prompt.file: found '{DIR}/prompts.csv', expected a .txt or .jsonl file"),
+        "prompt.file: found '{DIR}/prompts.csv', expected a .txt, .jsonl or .json file"),
     row("a prompt file without prompts", prompts("# none\n", "prompts.txt"), USAGE,
         "prompt.file: found no prompt in '{DIR}/prompts.txt', expected at least one"),
     row("a prompt of 65537 bytes", option("prompt.text", "x" * 65537), USAGE,

@@ -135,11 +135,20 @@ def execute(command, environment=None, timeout=60, folder=None):
     return finish(process, began, timeout)
 
 
+def says_type(options):
+    """Whether the options, their job file or the earlier job say which type is computed in."""
+    config = pathlib.Path(options.get("config", ""))
+    return ("numerics.dtype" in options or "from" in options or config.is_file()
+            and re.search(r"^dtype\b", config.read_text(), re.MULTILINE) is not None)
+
+
 def command_of(options, ranks=1, name="run"):
     """The command `reelmesh run`, or another one, on this number of ranks; without mpirun for one
     rank."""
     launcher = [MPIRUN, "-n", ranks] if ranks > 1 else []
     options = {"device.backend": BACKEND or "cpu"} | options
+    if BACKEND and not says_type(options):  # of which the program would warn on GPUs
+        options["numerics.dtype"] = "float32"
     return launcher + [PROGRAM, name] + arguments(options)
 
 

@@ -4,6 +4,7 @@ the form that Perfetto reads, pictures, films and exported clips, and a job that
 import json
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
 import time
@@ -12,9 +13,11 @@ from support import Scratch, command_of, finish, main, start
 
 SOURCE = pathlib.Path(os.environ["REELMESH_SOURCE"])
 STEPS = 6
-sys.path.insert(0, str(SOURCE / "tests/tools"))
+sys.path[:0] = [str(SOURCE / "tests/tools"), str(SOURCE / "tools")]
 import browser  # noqa: E402
 import trace_checks  # noqa: E402
+
+import reelmesh_results  # noqa: E402
 
 
 class Tools(Scratch):
@@ -54,6 +57,32 @@ class Tools(Scratch):
         self.assertEqual(len(list((self.folder / "exported").rglob("*.*"))), 4 * (9 + 4))
 
         self.check_report(split)
+
+    def test_prompts_of_vbench(self):
+        """Repeated prompts of a list as VBench has it: a repeated clip is that of a line with its
+        seed, and has the name that VBench looks for."""
+        listed, line = self.folder / "info.json", self.folder / "one.jsonl"
+        prompts = ["a red circle falls over a white field", "a blue square grows"]
+        listed.write_text(json.dumps([
+            {"prompt_en": prompts[0], "dimension": ["color"],
+             "auxiliary_info": {"color": {"color": "red"}}},
+            {"prompt_en": prompts[1], "dimension": ["scene"], "seed": 7, "repeat": 2}]))
+        out = self.make(self.options("out", prompt_file=listed, prompt_repeat=3), 2)
+        job = reelmesh_results.open(out)
+        self.assertEqual([(clip.prompt, clip.seed) for clip in job.clips.values()],
+                         [(prompts[0], 42), (prompts[0], 43), (prompts[0], 44),
+                          (prompts[1], 7), (prompts[1], 8)])
+        line.write_text(json.dumps({"prompt": prompts[0], "seed": 44}))
+        one = self.make(self.options("one", prompt_file=line))
+        self.assertTrue(reelmesh_results.compare(
+            job.clips[2], reelmesh_results.open(one).clips[0]).same)
+        if shutil.which("ffmpeg"):
+            self.tool("reelmesh-export", out, "--vbench", self.folder / "videos", "--dimensions",
+                      listed)
+            self.assertEqual({str(path.relative_to(self.folder / "videos"))
+                              for path in (self.folder / "videos").rglob("*.mp4")},
+                             {*(f"color/{prompts[0]}-{i}.mp4" for i in range(3)),
+                              *(f"scene/{prompts[1]}-{i}.mp4" for i in range(2))})
 
     def check_report(self, out):
         """Times of each rank add up to the wall time; the page is made, and without errors."""
