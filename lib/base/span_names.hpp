@@ -1,7 +1,7 @@
 #pragma once
 // Names of the spans in a trace. tools/reelmesh_results/span_names.py reads them from this file: it
-// expects one line for each lane and each span, written as those below. lib/store/README.md has the
-// same table for users.
+// expects one line for each lane and each span, written as those below. `reelmesh-trace --help`
+// lists them for users.
 #include <array>
 #include <string_view>
 

@@ -1,12 +1,13 @@
-"""lib/store/README.md says what result files hold: all datasets, columns and attributes of files
-of a job are in its tables with their types, dimensions and units, and the files have all that is in
-the tables, unless their meaning says "only ..."."""
+"""tools/result_files.md says what result files hold (and lib/store/README.md restart files): all
+datasets, columns and attributes of files of a job are in their tables with types, dimensions and
+units, and the files have all that is in the tables, unless their meaning says "only ..."."""
 
 import os
 import pathlib
 import re
 import signal
 import subprocess
+import sys
 import time
 
 import h5py
@@ -14,14 +15,16 @@ import h5py
 from media import MediaReference
 from support import Reference, Scratch, clip_file, command_of, main, start
 
-README = pathlib.Path(os.environ["REELMESH_SOURCE"]) / "lib" / "store" / "README.md"
+SOURCE = pathlib.Path(os.environ["REELMESH_SOURCE"])
+sys.path.insert(0, str(SOURCE / "tools"))
+from results import span_names  # noqa: E402
+
+PAGES = ("tools/result_files.md", "lib/store/README.md")  # restart files are for developers
+KINDS = ("attributes", "datasets", "columns")
+LATENTS = "latent_frame, latent_channel, latent_height, latent_width"
 # Attributes of each file and dataset, from the section on all files; those of dimension scales.
 OF_DATASETS = {"long_name", "units", "long_names", "checksum", "coordinates"}
 OF_SCALES = {"CLASS", "NAME", "REFERENCE_LIST", "DIMENSION_LIST", "DIMENSION_LABELS"}
-
-
-def names_in(cell):
-    return re.findall(r"`([^`]+)`", cell)
 
 
 def is_optional(cells):
@@ -29,39 +32,50 @@ def is_optional(cells):
 
 
 class Tables:
-    """The tables of a section: by the path in a heading ("" above the first one) and the kind of
-    row ("attribute", "dataset", "column"), name -> cells."""
+    """The tables of a section: by the path in a heading ("" above the first one) and their kind,
+    which is the language of a fenced block ("attributes", "datasets", "columns"), name →
+    cells. A line of a block has names, type and meaning with two spaces or more between them; a
+    type is followed by dimensions in brackets, if there are any, and a unit."""
 
     def __init__(self, section):
-        self.rows, path, header = {}, "", None
+        self.rows, path, kind = {}, "", None
         for line in section.splitlines():
             if line.startswith("### "):
                 path = line[4:].strip()
-            cells = [cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]]
-            if not cells:
-                header = None
-            elif header is None:
-                header = cells
-            elif not set(cells[0]) <= {"-"}:
-                table = self.rows.setdefault((path, header[0]), {})
-                named = names_in(cells[0])
-                types = cells[1].split(", ")
-                for i, name in enumerate(named):
-                    row = dict(zip(header, cells))
-                    row["type"] = types[i] if len(types) == len(named) else types[0]
-                    table[name] = row
+            elif line.startswith("```"):
+                kind = None if kind else line[3:].strip() or "text"
+            elif kind in KINDS:
+                self.add(self.rows.setdefault((path, kind), {}), line)
+
+    @staticmethod
+    def add(table, line):
+        names, types, meaning = (re.split(r" {2,}", line, maxsplit=2) + [""])[:3]
+        names = [name for name in names.split(", ") if name != "…"]
+        found = re.findall(r"(\w+)(?: \[([^\]]*)\])?(?: ([^,]+))?(?:, |$)", types)
+        for i, name in enumerate(names):
+            dtype, dimensions, unit = found[i] if len(found) == len(names) else found[0]
+            dimensions = dimensions.replace("latents", LATENTS)
+            table[name] = {"type": dtype, "dimensions": dimensions.split(", "), "unit": unit,
+                           "meaning": meaning}
 
     def of(self, path, kind):
         return self.rows.get((path, kind), {})
 
 
 def sections():
-    return {part.split("\n", 1)[0].strip(): part
-            for part in re.split(r"^## ", README.read_text(), flags=re.M)[1:]}
+    return {part.split("\n", 1)[0].strip(): part for page in PAGES
+            for part in re.split(r"^## ", (SOURCE / page).read_text(), flags=re.M)[1:]}
+
+
+def attributes_of_files():
+    """Those that each file has."""
+    return {name: cells for name, cells in
+            Tables(sections()["All HDF5 files"]).of("", "attributes").items()
+            if cells["meaning"].startswith("of each file")}
 
 
 def type_of(dtype, shape=()):
-    """As the README writes it. shape: of an attribute."""
+    """As the page writes it. shape: of an attribute."""
     names = h5py.check_enum_dtype(dtype)
     if dtype.kind == "b" or names == {"FALSE": 0, "TRUE": 1}:
         return "flag"
@@ -89,9 +103,9 @@ class DocumentedTest(Scratch):
 
     def compare(self, what, found, documented):
         """found: names."""
-        self.assertEqual(set(found) - set(documented), set(), f"{what}: not in the README")
+        self.assertEqual(set(found) - set(documented), set(), f"{what}: not on the page")
         needed = {name for name, cells in documented.items() if not is_optional(cells)}
-        self.assertEqual(needed - set(found), set(), f"{what}: in the README, not in the file")
+        self.assertEqual(needed - set(found), set(), f"{what}: on the page, not in the file")
 
     def check_attributes(self, where, item, documented):
         self.compare(f"attributes of {where}", item.attrs, documented)
@@ -101,7 +115,7 @@ class DocumentedTest(Scratch):
 
     def check_dataset(self, where, dataset, cells):
         self.assertEqual(type_of(dataset.dtype), cells["type"], where)
-        dimensions = cells["dimensions"].split(", ")
+        dimensions = cells["dimensions"]
         self.assertEqual(len(dataset.shape), len(dimensions), where)
         labels = [dim.label for dim in dataset.dims]
         if any(labels):
@@ -111,7 +125,8 @@ class DocumentedTest(Scratch):
         self.assertIn("long_name", attributes, where)
         self.assertIn("units", attributes, where)
         if dataset.dtype.names is None:
-            self.assertEqual(dataset.attrs["units"], cells["units"], where)
+            number = "" if cells["type"] == "text" else "1"
+            self.assertEqual(dataset.attrs["units"], cells["unit"] or number, where)
 
     def check_columns(self, where, dataset, documented):
         self.compare(f"columns of {where}", dataset.dtype.names, documented)
@@ -120,10 +135,16 @@ class DocumentedTest(Scratch):
         self.assertEqual(len(long_names), len(documented), where)
         for i, (name, cells) in enumerate(documented.items()):
             self.assertEqual(type_of(dataset.dtype[name]), cells["type"], f"{where}: {name}")
-            self.assertEqual(units[i], cells["units"], f"{where}: {name}")
+            self.assertEqual(units[i], cells["unit"], f"{where}: {name}")
             self.assertTrue(long_names[i], f"{where}: {name}")
 
-    def check_group(self, where, group, datasets):
+    def check_group(self, where, group, datasets, scales=True):
+        """scales: each dimension has a dataset with its indices."""
+        if scales:
+            used = {dimension for name, cells in datasets.items() if name in group
+                    for dimension in cells["dimensions"]}
+            datasets = {name: {"type": "int32", "dimensions": [name], "unit": "", "meaning": ""}
+                        for name in used} | datasets
         found = {name: item for name, item in group.items()
                  if isinstance(group.get(name, getlink=True), h5py.HardLink) and
                  isinstance(item, h5py.Dataset)}
@@ -135,7 +156,7 @@ class DocumentedTest(Scratch):
         """All tables of a file; `tables` has their columns below headings with their paths."""
         def visit(name, item):
             if isinstance(item, h5py.Dataset) and item.dtype.names is not None:
-                self.check_columns(f"{where}: /{name}", item, tables.of(f"/{name}", "column"))
+                self.check_columns(f"{where}: /{name}", item, tables.of(f"/{name}", "columns"))
         file.visititems(visit)
 
     @staticmethod
@@ -143,23 +164,24 @@ class DocumentedTest(Scratch):
         return {name.removeprefix("/"): cells for name, cells in datasets.items()
                 if "/" not in name.removeprefix("/")}
 
-    def check_spans(self, spans, documented):
-        """documented: rows of the table of spans."""
+    def check_spans(self, spans):
         for name, lane in set(zip(spans["name"], spans["lane"])):
-            self.assertEqual(f"`{lane.decode()}`", documented[name.decode()]["lane"], name)
+            self.assertEqual(lane.decode(), span_names.SPANS[name.decode()].lane, name)
 
-    def check_file(self, path, tables):
+    def check_file(self, path, tables, attributes=None, scales=False):
+        """attributes: those that the file has beside the ones of its section."""
         with h5py.File(path, "r") as file:
-            self.check_attributes(path.name, file, tables.of("", "attribute"))
-            self.check_group(path.name, file, self.at_root(tables.of("", "dataset")))
+            self.check_attributes(path.name, file, attributes_of_files() | (attributes or {}) |
+                                  tables.of("", "attributes"))
+            self.check_group(path.name, file, self.at_root(tables.of("", "datasets")), scales)
             self.check_tables(path.name, file, tables)
             if "spans" in file:
-                self.check_spans(file["spans"][()], tables.of("/spans", "span"))
+                self.check_spans(file["spans"][()])
 
     def test_clip_index_and_trace(self):
         self.make(self.options)
         parts = sections()
-        self.check_file(clip_file(self.output), Tables(parts["Clips"]))
+        self.check_file(clip_file(self.output), Tables(parts["Clips"]), scales=True)
 
         tables = Tables(parts["job.h5"])
         self.check_file(self.output / "job.h5", tables)
@@ -167,13 +189,13 @@ class DocumentedTest(Scratch):
             self.assertEqual(set(job), {"clips", "provenance", "requests", "states", "trace",
                                         "videos"})
             self.check_attributes("/provenance", job["provenance"],
-                                  tables.of("/provenance", "attribute"))
+                                  tables.of("/provenance", "attributes"))
             self.assertEqual(list(job["provenance"]), ["hosts"])
             self.check_dataset("hosts", job["provenance/hosts"],
-                               tables.of("", "dataset")["/provenance/hosts"])
+                               tables.of("", "datasets")["/provenance/hosts"])
             self.assertEqual(list(job["videos"]), ["16x112x48"])
             self.check_group("/videos", job["videos/16x112x48"],
-                             tables.of("/videos/FRAMESxHEIGHTxWIDTH", "dataset"))
+                             tables.of("/videos/FRAMESxHEIGHTxWIDTH", "datasets"))
 
         self.check_file(self.output / "trace.h5", Tables(parts["trace.h5"]))
 
@@ -185,7 +207,9 @@ class DocumentedTest(Scratch):
             time.sleep(0.01)
         job.send_signal(signal.SIGTERM)
         self.assertEqual(job.wait(60), 75)
-        self.check_file(path, Tables(sections()["Restart files"]))
+        parts = sections()
+        self.check_file(path, Tables(parts["Restart files"]),
+                        Tables(parts["Clips"]).of("", "attributes"))
 
     def test_restart_file(self):
         self.check_restart_file(self.options)
@@ -201,17 +225,18 @@ class DocumentedTest(Scratch):
                     output__if_exists="replace")
                 self.check_restart_file(options)
                 self.make(options)
-                self.check_file(clip_file(self.output), Tables(parts["Clips"]))
+                self.check_file(clip_file(self.output), Tables(parts["Clips"]), scales=True)
                 self.check_file(self.output / "trace.h5", Tables(parts["trace.h5"]))
                 with h5py.File(self.output / "job.h5") as job:
                     tables = Tables(parts["job.h5"])
-                    self.check_attributes("job.h5", job, tables.of("", "attribute"))
+                    self.check_attributes("job.h5", job,
+                                          attributes_of_files() | tables.of("", "attributes"))
                     self.check_attributes("/provenance", job["provenance"],
-                                          tables.of("/provenance", "attribute"))
+                                          tables.of("/provenance", "attributes"))
 
     def test_every_file_has_the_attributes_of_all_files(self):
         self.make(self.options)
-        documented = Tables(sections()["All HDF5 files"]).of("", "attribute")
+        documented = Tables(sections()["All HDF5 files"]).of("", "attributes")
         self.assertEqual(set(documented), OF_DATASETS | {"format_version", "title"})
         for path in (clip_file(self.output), self.output / "job.h5"):
             with h5py.File(path, "r") as file:

@@ -1,12 +1,13 @@
 #!/usr/bin/python3
 """The names of spans and lanes stand in lib/base/span_names.hpp; the program, the Python tools and
-lib/store/README.md have the same ones.
+tools/result_files.md have the same ones.
 
 Ends with status 77 (skipped) if Debian's packages for it are not installed.
 """
 import ast
 import json
 import re
+import subprocess
 import sys
 import unittest
 
@@ -62,21 +63,6 @@ def scripts():
             text = path.read_text(encoding="utf-8")
             if path.suffix == ".py" or re.match("#!.*python", text):
                 found[str(path.relative_to(SOURCE))] = ast.parse(text)
-    return found
-
-
-def rows_of(section, header):
-    """The rows of a Markdown table: lists of cells."""
-    lines = iter(section.splitlines())
-    for line in lines:
-        if line == header:
-            next(lines)
-            break
-    found = []
-    for line in lines:
-        if not line.startswith("|"):
-            break
-        found.append([cell.strip() for cell in line.split("|")[1:-1]])
     return found
 
 
@@ -142,21 +128,20 @@ class Program(unittest.TestCase):
                          sorted(span_names.up_to("stages")))
 
 
-class Pages(unittest.TestCase):
-    def setUp(self):
-        text = (SOURCE / "lib/store/README.md").read_text(encoding="utf-8")
-        self.section = re.search(r"^### /spans\n(.*?)^### ", text, re.M | re.S)[1]
-
-    def test_the_table_of_spans_is_that_of_the_header(self):
+class Page(unittest.TestCase):
+    def test_the_help_of_a_tool_lists_the_spans(self):
         self.maxDiff = None
-        self.assertEqual(rows_of(self.section, "| span | level | lane | meaning |"),
-                         [[f"`{name}`", f"`{span.level}`", f"`{span.lane}`", span.meaning]
-                          for name, span in span_names.SPANS.items()])
+        text = subprocess.run([TOOLS / "reelmesh-trace", "--help"], check=True, text=True,
+                              stdout=subprocess.PIPE).stdout
+        found = [re.split(" {2,}", line.strip())
+                 for line in text.split("and their lane:\n")[1].splitlines()]
+        self.assertEqual(found, [[name, span.level, span.lane, span.meaning.replace("`", "")]
+                                 for name, span in span_names.SPANS.items()])
 
     def test_lanes(self):
-        lane = next(row for row in rows_of(self.section, "| column | type | units | meaning |")
-                    if row[0] == "`lane`")
-        self.assertEqual(lane[-1], one_of([f"`{name}`" for name in span_names.LANES]))
+        text = (SOURCE / "tools/result_files.md").read_text(encoding="utf-8")
+        lane = re.search(r"^lane +S16 +(.*)$", text, re.M)
+        self.assertEqual(lane[1], one_of(span_names.LANES))
         self.assertIn(one_of(span_names.LANES), program()["lib/store/trace_rows.cpp"])
 
 

@@ -47,3 +47,10 @@ def up_to(level):
     """The names of the spans that are recorded at a trace level."""
     return tuple(name for name, span in SPANS.items()
                  if LEVELS.index(span.level) <= LEVELS.index(level))
+
+
+def listed():
+    """All spans as text for people, a line each."""
+    width = max(map(len, SPANS))
+    return "\n".join(f"  {name:<{width}}  {span.level:<6}  {span.lane:<8}  "
+                     + span.meaning.replace("`", "") for name, span in SPANS.items())
