@@ -14,8 +14,12 @@ install(TARGETS reelmesh RUNTIME DESTINATION bin)
 
 # Tools. Each finds its Python package beside itself, through a link in P/bin too.
 file(GLOB tools RELATIVE ${CMAKE_SOURCE_DIR} CONFIGURE_DEPENDS tools/reelmesh-*)
-install(PROGRAMS ${tools} tools/convert_open_sora.py tools/tensorboard_training DESTINATION ${share}/tools)
-install(DIRECTORY tools/reelmesh_results tools/open_sora DESTINATION ${share}/tools
+install(PROGRAMS ${tools} tools/convert_open_sora.py tools/tensorboard_training
+        tools/make_training_clips tools/score_demo DESTINATION ${share}/tools)
+install(DIRECTORY tools/demo_model DESTINATION ${share}/tools FILES_MATCHING
+        PATTERN __init__.py PATTERN captions.py PATTERN drawing.py PATTERN scenes.py PATTERN scoring.py
+        PATTERN __pycache__ EXCLUDE)
+install(DIRECTORY tools/results tools/open_sora DESTINATION ${share}/tools
         FILES_MATCHING PATTERN *.py PATTERN *.js PATTERN *.css PATTERN *.html PATTERN *.json
         PATTERN py.typed PATTERN span_names.hpp PATTERN __pycache__ EXCLUDE)
 # pip install P/share/reelmesh/tools
@@ -29,24 +33,22 @@ foreach(tool ${tools})
   install(FILES ${link} DESTINATION bin)
 endforeach()
 
-# Inputs, and pages for users in the places where links between them lead.
+# Inputs, and pictures of pages.
 install(DIRECTORY inputs/demo_model inputs/demo_image_model inputs/machines DESTINATION ${share}/inputs)
 install(FILES inputs/demo_heldout.txt inputs/demo_prompts.txt inputs/prompts.txt inputs/prompts.jsonl
         inputs/tokenizer_text.txt
-        inputs/demo.png inputs/demo_picture.png inputs/demo_cache.png
-        inputs/demo_train.png DESTINATION ${share}/inputs)
-install(DIRECTORY tools/images DESTINATION ${share}/tools)
-foreach(page README.md app/README.md inputs/README.md jobs/README.md jobs/clusters.md
-        lib/media/README.md lib/models/opensora/README.md lib/models/wan/README.md lib/ops/cuda/README.md
-        lib/plan/README.md lib/store/README.md lib/weights/README.md tools/README.md tools/licences.md
-        LICENSE)
-  cmake_path(GET page PARENT_PATH folder)
-  install(FILES ${page} DESTINATION ${share}/${folder})
-endforeach()
+        inputs/demo.png inputs/demo_picture.png inputs/demo_train.png DESTINATION ${share}/inputs)
+install(FILES tools/images/report.png tools/images/timeline.png DESTINATION ${share}/tools/images)
 install(FILES tools/licences.md DESTINATION share/doc/reelmesh RENAME copyright)  # Debian wants no link
 
-# Job files and batch scripts name the files of the prefix instead of those of the repository.
-install(CODE "set(source \"${CMAKE_SOURCE_DIR}\")\nset(generated \"${CMAKE_BINARY_DIR}/generated\")")
+# Job files, batch scripts and pages for users name the files of the prefix instead of those of the
+# repository.
+set(pages README.md app/README.md app/comparison.md inputs/README.md inputs/training.md
+    jobs/README.md jobs/clusters.md jobs/first_job.md jobs/gpus.md jobs/planning.md
+    tools/README.md tools/licences.md tools/result_files.md)
+install(FILES LICENSE DESTINATION ${share})
+install(CODE "set(source \"${CMAKE_SOURCE_DIR}\")\nset(generated \"${CMAKE_BINARY_DIR}/generated\")
+set(pages \"${pages}\")")
 install(SCRIPT tools/install_jobs.cmake)
 if(CMAKE_CROSSCOMPILING AND NOT CMAKE_CROSSCOMPILING_EMULATOR)
   message(STATUS "No man page and completion are installed: CMAKE_CROSSCOMPILING_EMULATOR is not set")

@@ -1,27 +1,26 @@
-# Installs job files and batch scripts with the absolute paths of the prefix, so that they work in
-# any folder; the scripts contain run_reelmesh.bash, so that they can be copied. Run by "cmake --install";
-# tools/install.cmake sets `source` and `generated`.
+# Installs job files, batch scripts and pages for users with the absolute paths of the prefix, so that
+# they work in any folder. Run by "cmake --install"; tools/install.cmake sets `source`, `generated`
+# and `pages`.
 cmake_path(ABSOLUTE_PATH CMAKE_INSTALL_PREFIX NORMALIZE OUTPUT_VARIABLE prefix)
 string(REGEX REPLACE "/$" "" prefix "${prefix}")
 set(share ${prefix}/share/reelmesh)
 file(READ ${source}/jobs/run_reelmesh.bash rest)
 foreach(kind inputs/*.cfg jobs/*.sbatch)
-  file(GLOB files RELATIVE ${source} ${source}/${kind})
-  foreach(file ${files})
-    file(READ ${source}/${file} text)
-    string(FIND "${text}" "# The rest is what the scripts share" at)
-    if(NOT at EQUAL -1)
-      string(SUBSTRING "${text}" 0 ${at} text)
-      string(APPEND text "${rest}")
-    elseif(kind MATCHES "^jobs")
-      message(FATAL_ERROR "${source}/${file}: found no line that sources run_reelmesh.bash, expected one")
-    endif()
-    string(REPLACE build/reelmesh "${prefix}/bin/reelmesh" text "${text}")
-    string(REPLACE tools/reelmesh- "${prefix}/bin/reelmesh-" text "${text}")
-    # Not after "/", where it is the end of a path.
-    string(REGEX REPLACE "([ =-])(inputs|jobs|tools)/" "\\1${share}/\\2/" text "${text}")
-    file(WRITE ${generated}/${file} "${text}")
-    cmake_path(GET file PARENT_PATH folder)
-    file(INSTALL ${generated}/${file} DESTINATION ${share}/${folder})
-  endforeach()
+  file(GLOB found RELATIVE ${source} ${source}/${kind})
+  list(APPEND files ${found})
+endforeach()
+foreach(file ${files} ${pages})
+  file(READ ${source}/${file} text)
+  string(REPLACE build/reelmesh "${prefix}/bin/reelmesh" text "${text}")
+  string(REPLACE tools/reelmesh- "${prefix}/bin/reelmesh-" text "${text}")
+  # Not after "/", where it is the end of a path.
+  string(REGEX REPLACE "([ =\n-])(inputs|jobs)/" "\\1${share}/\\2/" text "${text}")
+  string(REGEX REPLACE "([ =\n-])tools/(convert_open_sora|make_training_clips|score_demo|tensorboard)"
+         "\\1${share}/tools/\\2" text "${text}")
+  if(file STREQUAL README.md)  # what only a clone has
+    string(REGEX REPLACE "\n## For developers.*" "" text "${text}")
+  endif()
+  file(WRITE ${generated}/${file} "${text}")
+  cmake_path(GET file PARENT_PATH folder)
+  file(INSTALL ${generated}/${file} DESTINATION ${share}/${folder})
 endforeach()
