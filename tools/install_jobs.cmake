@@ -11,9 +11,9 @@ foreach(kind inputs/*.cfg jobs/*.sbatch)
 endforeach()
 foreach(file ${files} ${pages})
   file(READ ${source}/${file} text)
-  string(REPLACE build/reelmesh "${prefix}/bin/reelmesh" text "${text}")
-  string(REPLACE tools/reelmesh- "${prefix}/bin/reelmesh-" text "${text}")
   # Not after "/", where it is the end of a path.
+  string(REGEX REPLACE "([^/a-z])build/reelmesh" "\\1${prefix}/bin/reelmesh" text "${text}")
+  string(REGEX REPLACE "([^/a-z])tools/reelmesh-" "\\1${prefix}/bin/reelmesh-" text "${text}")
   string(REGEX REPLACE "([ =\n-])(inputs|jobs)/" "\\1${share}/\\2/" text "${text}")
   string(REGEX REPLACE "([ =\n-])tools/(convert_open_sora|make_training_clips|score_demo|tensorboard)"
          "\\1${share}/tools/\\2" text "${text}")

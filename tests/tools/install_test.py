@@ -6,12 +6,16 @@ import pathlib
 import re
 import shutil
 import subprocess
+import sys
 import tempfile
 import unittest
 
 import results_support
 
 SOURCE = pathlib.Path(os.environ["REELMESH_SOURCE"])
+sys.path.insert(0, str(SOURCE / "tests/end_to_end"))
+import pages  # noqa: E402
+
 BUILD = pathlib.Path(os.environ["REELMESH_BUILD"])
 CMAKE = os.environ["REELMESH_CMAKE"]
 TOOLS = sorted(path.name for path in SOURCE.glob("tools/reelmesh-*"))
@@ -49,12 +53,10 @@ class Install(unittest.TestCase):
                      "inputs/prompts.txt", "inputs/demo_model/vae/config.json",
                      "inputs/demo_image_model/transformer/config.json",
                      "inputs/demo_picture.png",
-                     *(f"tools/reelmesh_results/{name}" for name in (
-                         "sheet.py", "py.typed", "span_names.hpp", "report/timeline.js",
-                         "report/page.css", "report/page.html", "report/schema.json")),
-                     "tools/pyproject.toml", "tools/reelmesh_results_wheel.py",
-                     "tools/convert_open_sora.py",
-                     "tools/tensorboard_training",
+                     "tools/results/sheet.py", "tools/results/report/timeline.js",
+                     "tools/results/report/page.css", "tools/results/report/page.html",
+                     "tools/results/report/schema.json", "tools/convert_open_sora.py",
+                     "tools/tensorboard_training", "tools/demo_model/scenes.py",
                      "lib/base/span_names.hpp"):
             self.assertIn(f"share/reelmesh/{name}", files)
         # All job files and batch scripts.
@@ -84,18 +86,16 @@ class Install(unittest.TestCase):
         self.assertIn(f"REELMESH=${{REELMESH:-{self.prefix}/bin/reelmesh}}\n",
                       (self.share / "jobs/cogvideox.sbatch").read_text())
 
-    def test_batch_scripts_need_no_other_file(self):
-        rest = (SOURCE / "jobs/run_reelmesh.bash").read_text()
-        for path in self.share.glob("jobs/*.sbatch"):
-            self.assertTrue(path.read_text().endswith(rest), path)
-            self.assertNotIn("run_reelmesh.bash", path.read_text(), path)
-
-    def test_links_between_pages(self):
-        """Pages for users link to each other; those for developers are not installed."""
-        for page in ("app", "inputs", "jobs"):
-            text = (self.share / page / "README.md").read_text()
-            for link in re.findall(r"\]\(([^)#:]+)\)", text):
-                self.assertTrue((self.share / page / link).exists(), f"{page}/README.md: {link}")
+    def test_pages(self):
+        """Pages for users name what is installed; those for developers are not there."""
+        found = {str(path.relative_to(self.share)) for path in self.share.rglob("*.md")}
+        cards = {f"inputs/{model}/MODEL_CARD.md" for model in ("demo_model", "demo_image_model")}
+        self.assertEqual(found, {*pages.installed_pages(SOURCE), *cards})
+        self.assertEqual(pages.installed_problems(self.share), [])
+        for name in found - cards:
+            text = (self.share / name).read_text()
+            self.assertIsNone(re.search("(?<!/)build/reelmesh ", text), name)
+            self.assertNotIn("For developers", text, name)
 
     def test_man_page_and_completion(self):
         for name, words in (("man/man1/reelmesh.1", ("help", "--man")),
@@ -126,6 +126,9 @@ class Install(unittest.TestCase):
         results_support.write_job(out, clips=2, spans=100, ranks=2, frames=2, height=32, width=32)
         for name in TOOLS:
             self.assertIn("Exit status: 0 ", self.call(name, "--help"))
+        subprocess.run([self.share / "tools/make_training_clips", "jumps", "--count", "1"],
+                       check=True, cwd=self.elsewhere)
+        self.assertTrue((self.elsewhere / "jumps/000.mkv").exists())
         self.assertIn("2 clips in", self.call("reelmesh-view", out, "--no-mp4"))
         self.assertIn("2 clips: the same bits", self.call("reelmesh-compare", out, out))
         self.assertIn(" spans, ", self.call("reelmesh-trace", out))
