@@ -24,6 +24,7 @@ from support import ENVIRONMENT, LONG, PROGRAM, Scratch, main
 
 SOURCE = pathlib.Path(os.environ["REELMESH_SOURCE"])
 BUILD = pathlib.Path(PROGRAM).parent
+EMULATED = BUILD / "tests/reelmesh_emulated"  # not in all builds
 CMAKE = os.environ["REELMESH_CMAKE"]
 
 # Not run: syntax, and that the programs of the repository that they name are there, is checked.
@@ -164,8 +165,9 @@ class PagesTest(Scratch):
         """Runs or checks one command of a block `sh`."""
         if command.startswith("export "):
             self.prelude += command + "\n"
+        without = "build/tests/reelmesh_emulated" in command and not EMULATED.exists()
         for pattern, _ in CHECKED:
-            if re.match(pattern, command):
+            if re.match(pattern, command) or without:
                 self.counts["checked"] += 1
                 self.bash(f"bash -n -c {shlex.quote(command)}")
                 return
