@@ -16,10 +16,7 @@ install(TARGETS reelmesh RUNTIME DESTINATION bin)
 file(GLOB tools RELATIVE ${CMAKE_SOURCE_DIR} CONFIGURE_DEPENDS tools/reelmesh-*)
 install(PROGRAMS ${tools} tools/convert_open_sora.py tools/tensorboard_training
         tools/make_training_clips tools/score_demo DESTINATION ${share}/tools)
-install(DIRECTORY tools/demo_model DESTINATION ${share}/tools FILES_MATCHING
-        PATTERN __init__.py PATTERN captions.py PATTERN drawing.py PATTERN scenes.py PATTERN scoring.py
-        PATTERN __pycache__ EXCLUDE)
-install(DIRECTORY tools/results tools/open_sora DESTINATION ${share}/tools
+install(DIRECTORY tools/reelmesh_results tools/open_sora tools/drawn_clips DESTINATION ${share}/tools
         FILES_MATCHING PATTERN *.py PATTERN *.js PATTERN *.css PATTERN *.html PATTERN *.json
         PATTERN py.typed PATTERN span_names.hpp PATTERN __pycache__ EXCLUDE)
 # pip install P/share/reelmesh/tools

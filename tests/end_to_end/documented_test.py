@@ -17,7 +17,7 @@ from support import Reference, Scratch, clip_file, command_of, main, start
 
 SOURCE = pathlib.Path(os.environ["REELMESH_SOURCE"])
 sys.path.insert(0, str(SOURCE / "tools"))
-from results import span_names  # noqa: E402
+from reelmesh_results import span_names  # noqa: E402
 
 PAGES = ("tools/result_files.md", "lib/store/README.md")  # restart files are for developers
 KINDS = ("attributes", "datasets", "columns")

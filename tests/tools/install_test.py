@@ -53,10 +53,10 @@ class Install(unittest.TestCase):
                      "inputs/prompts.txt", "inputs/demo_model/vae/config.json",
                      "inputs/demo_image_model/transformer/config.json",
                      "inputs/demo_picture.png",
-                     "tools/results/sheet.py", "tools/results/report/timeline.js",
-                     "tools/results/report/page.css", "tools/results/report/page.html",
-                     "tools/results/report/schema.json", "tools/convert_open_sora.py",
-                     "tools/tensorboard_training", "tools/demo_model/scenes.py",
+                     "tools/reelmesh_results/sheet.py", "tools/reelmesh_results/report/timeline.js",
+                     "tools/reelmesh_results/report/page.css", "tools/reelmesh_results/report/page.html",
+                     "tools/reelmesh_results/report/schema.json", "tools/convert_open_sora.py",
+                     "tools/tensorboard_training", "tools/drawn_clips/scenes.py",
                      "lib/base/span_names.hpp"):
             self.assertIn(f"share/reelmesh/{name}", files)
         # All job files and batch scripts.
