@@ -21,7 +21,7 @@ from unittest import mock
 try:
     import h5py
     import numpy as np
-    from PIL import Image
+    from PIL import Image, ImageFont
 except ImportError as missing:
     print(f"view_test: passed over: {missing}")
     sys.exit(77)
@@ -106,6 +106,22 @@ class View(ToolTest):
         self.expect(0, self.out, "--no-mp4", "--frames", "2")
         across = self.colours_across(self.out / "view/000000.png", 60)
         self.assertEqual([c[0] for c in across if c != (255, 255, 255)], [0, 240])
+
+    def test_the_font_is_matplotlibs_where_the_system_has_none(self):
+        own = ImageFont.truetype
+
+        def found_by_path_alone(name, size):
+            if "/" not in name:
+                raise OSError("cannot open resource")
+            return own(name, size)
+        with mock.patch.object(ImageFont, "truetype", found_by_path_alone):
+            self.assertEqual(sheet.font(12).getname(), ("DejaVu Sans", "Book"))
+            with mock.patch.dict(sys.modules, matplotlib=None), \
+                    contextlib.redirect_stderr(io.StringIO()) as said, \
+                    self.assertRaises(SystemExit) as ended:
+                sheet.font(12)
+        self.assertEqual(ended.exception.code, 69)
+        self.assertIn("fonts-dejavu-core", said.getvalue())
 
     def test_the_prompt_stands_below_the_frames(self):
         self.add(0, clip_of(2, 64, 64), prompt="short")

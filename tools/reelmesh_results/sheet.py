@@ -1,6 +1,8 @@
 """Contact sheets: frames of clips side by side, with their times and prompts."""
 import bisect
+import contextlib
 import dataclasses
+import pathlib
 
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
@@ -25,11 +27,14 @@ class Strip:
 
 
 def font(size):
-    try:
+    with contextlib.suppress(OSError):
         return ImageFont.truetype("DejaVuSans.ttf", size)
-    except OSError:
-        fail(69, "the font DejaVuSans.ttf is not installed; on Debian: apt install "
-                 "fonts-dejavu-core")
+    with contextlib.suppress(ImportError, OSError):  # Matplotlib has it outside Debian
+        import matplotlib
+        folder = pathlib.Path(matplotlib.get_data_path(), "fonts", "ttf")
+        return ImageFont.truetype(str(folder / "DejaVuSans.ttf"), size)
+    fail(69, "the font DejaVuSans.ttf is not installed, and Matplotlib, which has it, is neither; on "
+             "Debian: apt install fonts-dejavu-core")
 
 
 def spread(count, most):
