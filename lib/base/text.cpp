@@ -8,8 +8,8 @@ namespace {
 // Whether a UTF-8 character is one that printable_lines() leaves out.
 bool changes_terminal(std::string_view character) {
   if (character.size() == 1) {
-    const char byte = character.front();
-    return (byte >= 0 && byte < ' ' && byte != '\n') || byte == 0x7f;
+    const auto byte = static_cast<unsigned char>(character.front());
+    return (byte < ' ' && byte != '\n') || byte == 0x7f;
   }
   const auto within = [&](std::string_view first, std::string_view last) {
     return character.size() == first.size() && first <= character && character <= last;

@@ -13,6 +13,7 @@
 #include <unordered_map>
 
 #include "base/error.hpp"
+#include "base/processor.hpp"
 #include "ops/amx.hpp"
 #include "ops/packing.hpp"
 #include "ops/products.hpp"
@@ -28,9 +29,10 @@ namespace {
 
 std::atomic<Products> chosen_products = Products::automatic;
 
+// oneDNN's names are those of instruction sets of x86.
 bool has(dnnl::cpu_isa isa) {
   static const auto had = static_cast<unsigned>(dnnl::get_effective_cpu_isa());
-  return (had & static_cast<unsigned>(isa)) == static_cast<unsigned>(isa);
+  return on_x86 && (had & static_cast<unsigned>(isa)) == static_cast<unsigned>(isa);
 }
 
 bool has_amx() {
@@ -38,11 +40,7 @@ bool has_amx() {
 }
 
 bool multiplies_bfloat16_faster() {
-#if defined(__x86_64__)
-  return has_amx() || (has(dnnl::cpu_isa::avx512_core_bf16) && __builtin_cpu_is("amd"));
-#else
-  return has_amx();
-#endif
+  return has_amx() || (has(dnnl::cpu_isa::avx512_core_bf16) && is_amd());
 }
 
 }  // namespace

@@ -3,6 +3,8 @@
 #include <bit>
 #include <cmath>
 
+#include "base/processor.hpp"
+
 namespace reelmesh {
 namespace {
 
@@ -97,21 +99,15 @@ REELMESH_INLINE void transform_all(float* values, std::int64_t count) {
   if (i < count) transform(values + i, (count - i) / block);
 }
 
-#if defined(__x86_64__)
-[[gnu::target("avx2,fma")]] void with_fma(float* values, std::int64_t count) {
-  transform_all(values, count);
-}
-#endif
+REELMESH_WITH_FMA void with_fma(float* values, std::int64_t count) { transform_all(values, count); }
 
 }  // namespace
 
 void box_muller_portable(float* values, std::int64_t count) { transform_all(values, count); }
 
 void box_muller(float* values, std::int64_t count) {
-#if defined(__x86_64__)
-  static const bool fused = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+  static const bool fused = has_fma();
   if (fused) return with_fma(values, count);
-#endif
   box_muller_portable(values, count);
 }
 
