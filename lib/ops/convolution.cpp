@@ -3,13 +3,16 @@
 #include <algorithm>
 #include <map>
 #include <mutex>
+#include <utility>
 
+#include "base/processor.hpp"
 #include "ops/convolution_tiles.hpp"
 #include "ops/cuda/convolution.hpp"
 #include "ops/cuda/convolve.hpp"
 #include "ops/operation.hpp"
 #include "ops/packing.hpp"
 #include "ops/parallel.hpp"
+#include "ops/plain_product.hpp"
 #include "tensor/dispatch.hpp"
 
 namespace reelmesh::ops {
@@ -54,6 +57,12 @@ dnnl::convolution_forward::primitive_desc describe_convolution(const Extents& e,
 #endif
 }
 
+// On other processors than x86: the matrices [in, out] of plain products.
+dnnl::memory::desc packed_weights(const Extents& e, DType compute, const Window& window) {
+  if (on_x86) return describe_convolution(e, compute, window).weights_desc();
+  return {e.weights(), onednn_type(compute), dnnl::memory::format_tag::dhwio};
+}
+
 }  // namespace
 
 std::int64_t packed_convolution_bytes(const Shape& weight, DType products, PackedFor target) {
@@ -70,8 +79,7 @@ std::int64_t packed_convolution_bytes(const Shape& weight, DType products, Packe
   std::int64_t& bytes = known[{e.weights(), products}];
   if (bytes == 0) {
     const Window window{.kernel = e.kernel};  // the size is the same for every stride
-    bytes = static_cast<std::int64_t>(
-        describe_convolution(e, products, window).weights_desc().get_size());
+    bytes = static_cast<std::int64_t>(packed_weights(e, products, window).get_size());
   }
   return bytes;
 }
@@ -155,11 +163,10 @@ void Convolution::pack_shape(const Tensor& weight) {
 
 void Convolution::pack(const Tensor& weight) {
   const Extents extents = padded_extents(weight.shape());
-  dnnl::memory::desc packed;
-  {
+  const dnnl::memory::desc packed = packed_weights(extents, compute_, window_);
+  if (on_x86) {
     const SingleThreadScope one;
     const auto description = describe_convolution(extents, compute_, window_);
-    packed = description.weights_desc();
     primitive_ = Primitive(dnnl::convolution_forward(description), description.scratchpad_desc(),
                            {{DNNL_ARG_SRC, description.src_desc()},
                             {DNNL_ARG_WEIGHTS, packed},
@@ -305,7 +312,11 @@ void Convolution::run_on_cpu(const Image& x, const Image& previous, std::int64_t
                                : gather<T, float>(x, previous, enlarged, frame, tile);
       auto* result = static_cast<float*>(thread_scratch(
           1, static_cast<std::size_t>(tile_rows * tile_columns * padded_out_) * sizeof(float)));
-      primitive_.run({source, packed_.raw(), result});
+      if (on_x86) {
+        primitive_.run({source, packed_.raw(), result});
+      } else {
+        run_plain(static_cast<const float*>(source), result);
+      }
       const float* b = bias_.data<float>();
       for (std::int64_t row = tile.rows.begin; row < tile.rows.end; ++row) {
         for (std::int64_t column = tile.columns.begin; column < tile.columns.end; ++column) {
@@ -319,6 +330,25 @@ void Convolution::run_on_cpu(const Image& x, const Image& previous, std::int64_t
       }
     });
   });
+}
+
+// A row of the tile is the sum, over the places of the kernel, of its pixels times a matrix.
+void Convolution::run_plain(const float* patch, float* result) const {
+  const std::int64_t rows = window_.reach(tile_rows), columns = window_.reach(tile_columns);
+  for (std::int64_t row = 0; row < tile_rows; ++row, result += tile_columns * padded_out_) {
+    const auto* weights = static_cast<const float*>(packed_.raw());
+    bool adds = false;
+    for (std::int64_t k = 0; k < kt_; ++k) {
+      for (std::int64_t y = 0; y < window_.kernel; ++y) {
+        const float* line = patch + (k * rows + row * window_.stride + y) * columns * padded_in_;
+        for (std::int64_t x = 0; x < window_.kernel; ++x) {
+          plain_product(tile_columns, padded_out_, padded_in_, line + x * padded_in_,
+                        window_.stride * padded_in_, weights, result, std::exchange(adds, true));
+          weights += padded_in_ * padded_out_;
+        }
+      }
+    }
+  }
 }
 
 Tensor Convolution::operator()(const Tensor& x, const RowWindow& have, const RowWindow& want,

@@ -115,6 +115,7 @@ class Convolution {
   void pack(const Tensor& weight);  ///< for the CPU
   void pack_shape(const Tensor& weight);
   void run_shape(const Tensor& out) const;
+  void run_plain(const float* patch, float* result) const;
   void run_on_cpu(const Image& x, const Image& previous, std::int64_t enlarged,
                   const ImageBox& want, Tensor& out,
                   const std::vector<ConvolutionTile>& tiles) const;

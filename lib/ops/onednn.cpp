@@ -16,6 +16,7 @@
 #include "base/processor.hpp"
 #include "ops/amx.hpp"
 #include "ops/packing.hpp"
+#include "ops/plain_product.hpp"
 #include "ops/products.hpp"
 
 namespace reelmesh::ops {
@@ -80,7 +81,7 @@ bool row_bits_independent_of_tile_height(DType compute) {
   if (compute == DType::bfloat16) {
     return has(dnnl::cpu_isa::avx512_core_bf16) && !has(dnnl::cpu_isa::avx512_core_amx);
   }
-  return compute == DType::float32 && has(dnnl::cpu_isa::avx512_core);
+  return compute == DType::float32 && (!on_x86 || has(dnnl::cpu_isa::avx512_core));
 }
 
 std::int64_t rows_of_last_tile(std::int64_t tile_rows, std::int64_t rest, DType compute) {
@@ -198,7 +199,7 @@ dnnl::matmul::primitive_desc describe_product(std::int64_t m, std::int64_t n, st
     attributes.set_post_ops(after);
   }
   return matmul_description({{m, k}, type, Tag::ab},
-                            {{k, n}, type, form.dense_weights ? Tag::ab : Tag::any},
+                            {{k, n}, type, form.dense_weights || !on_x86 ? Tag::ab : Tag::any},
                             {{m, n}, dnnl::memory::data_type::f32, Tag::ab}, attributes);
 }
 
@@ -209,7 +210,7 @@ std::int64_t round_up(std::int64_t n, std::int64_t multiple) {
 }  // namespace
 
 TileProduct::TileProduct(std::int64_t m, std::int64_t n, std::int64_t k, DType dtype, Form form)
-    : n_(n), k_(k), dtype_(dtype) {
+    : m_(m), n_(n), k_(k), dtype_(dtype), adds_(form.adds) {
   // Cached, because attention uses the same few shapes again and again.
   static std::mutex mutex;
   static std::map<std::tuple<std::int64_t, std::int64_t, std::int64_t, DType, Form>,
@@ -285,7 +286,13 @@ Primitive TileProduct::packing(bool transposed, std::int64_t stride) const {
 }
 
 void TileProduct::run(const void* src, const void* weights, float* dst) const {
-  primitive_.run({src, weights, dst});
+  if constexpr (on_x86) {
+    primitive_.run({src, weights, dst});
+  } else {
+    expect(dtype_ == DType::float32, "a product of {} on this processor", name_of(dtype_));
+    plain_product(m_, n_, k_, static_cast<const float*>(src), k_,
+                  static_cast<const float*>(weights), dst, adds_);
+  }
 }
 
 }  // namespace reelmesh::ops

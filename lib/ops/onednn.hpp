@@ -28,9 +28,9 @@ DType compute_dtype(DType dtype, Device device);
 /// oneDNN's.
 bool uses_amx(DType compute);
 
-/// Whether the bits of a row of a GEMM by oneDNN are the same for tiles of any height: float32 with
-/// AVX-512, and bfloat16 with AVX512_BF16 without AMX. Other kernels process rows in groups that
-/// depend on the tile's height; then all tiles must have the same height.
+/// Whether the bits of a row of a GEMM are the same for tiles of any height: float32 with AVX-512
+/// or by plain_product(), and bfloat16 with AVX512_BF16 without AMX. Other kernels process rows in
+/// groups that depend on the tile's height; then all tiles must have the same height.
 bool row_bits_independent_of_tile_height(DType compute);
 /// Height of the GEMM for the last `rest` rows, if all other tiles have `tile_rows` rows.
 std::int64_t rows_of_last_tile(std::int64_t tile_rows, std::int64_t rest, DType compute);
@@ -87,6 +87,7 @@ class Primitive {
 Primitive reorder(const dnnl::memory::desc& from, const dnnl::memory::desc& to);
 
 /// A GEMM of fixed shape: dst[m, n] float32 = src[m, k]·weights[k, n]; src dense, weights packed.
+/// On other processors than x86 it is a plain_product(), and packed weights are dense.
 class TileProduct {
  public:
   /// What else a GEMM may do.
@@ -113,8 +114,9 @@ class TileProduct {
   void run(const void* src, const void* weights, float* dst) const;
 
  private:
-  std::int64_t n_ = 0, k_ = 0;
+  std::int64_t m_ = 0, n_ = 0, k_ = 0;
   DType dtype_ = DType::float32;
+  bool adds_ = false;
   dnnl::memory::desc weights_;
   Primitive primitive_;
 };
