@@ -19,7 +19,7 @@ Tensor silu(const Tensor& x);
 /// d multiplied by the derivative of silu at x; float32 on the host, of one shape.
 Tensor silu_backward(const Tensor& x, const Tensor& d);
 
-/// 0.5·x·(1 + erf(x/√2)), rounded once.
+/// 0.5·x·(1 + erf(x/√2)), rounded once. Gradient: of x.
 Tensor gelu(const Tensor& x);
 
 /// factor·x, rounded once.

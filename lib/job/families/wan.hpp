@@ -34,9 +34,12 @@ class Wan final : public Family {
                                        const WeightPlacement& placement,
                                        const std::optional<LoraShape>& lora) const override;
   TrainingNoise training_noise(const Job& job, const VideoSize& size) const override;
-  /// As trainers of Wan 2.1 I2V do (finetrainers' WanImageConditioningLatentEncodeProcessor,
-  /// musubi-tuner's wan_cache_latents.py, diffusion-pipe's wan.py): the image has no noise and is
-  /// never left out.
+  /// As trainers of Wan 2.1 I2V do: the image has no noise and is never left out; mask and latents
+  /// of a video of it and grey frames, the mode of the posterior (finetrainers'
+  /// WanImageConditioningLatentEncodeProcessor, musubi-tuner's wan_cache_latents.py,
+  /// diffusion-pipe's wan.py); CLIP's rows of the frame by the processor of the folder
+  /// (finetrainers' WanImageEncodeProcessor), where the other two squash it to a square. The loss
+  /// is that of texts, over all frames.
   bool encodes_image_once() const override { return folder_.transformer.takes_image(); }
   std::int64_t made_frames(std::int64_t frames) const override;
 
