@@ -185,6 +185,34 @@ TEST_F(Program, WarnsOnceOfClipsWithTheSameFrames) {
                               "which the model makes 9;"));
 }
 
+TEST_F(Program, WarnsOfEmptyPrompts) {
+  const std::string plan = program + " plan --ranks 1 --preset tiny-cogvideox ";
+  write("p.json", R"(["", "a", {"prompt": " "}, {"token_ids": [1]}])");
+  EXPECT_EQ(count(shell(plan).text, "warning"), 0) << "without prompts it is planned for one";
+  EXPECT_EQ(count(shell(plan + "--prompt.text a").text, "warning"), 0);
+  EXPECT_THAT(shell(plan + "--prompt.text a --prompt.text ''").text,
+              StartsWith("reelmesh: warning: clip 1: the prompt is empty\n"));
+  EXPECT_THAT(shell(plan + "--prompt.text a --prompt.file p.json --prompt.repeat 2").text,
+              StartsWith("reelmesh: warning: 4 clips have an empty prompt, the first of them clip "
+                         "2\n"));
+}
+
+TEST_F(Program, WarnsOfFloat32OnGpus) {
+  const std::string plan = program + " plan --ranks 1 --preset tiny-cogvideox --device.backend ";
+  const std::string warning = "reelmesh: warning: numerics.dtype = float32, ";
+  write("job.cfg", "[numerics]\ndtype = float32\n");
+  EXPECT_THAT(shell(plan + "cuda").text, StartsWith(warning + "the default, on GPUs: "));
+  EXPECT_THAT(shell(plan + "cuda --config job.cfg").text,
+              StartsWith(warning + "from the job file, on GPUs: "));
+  for (const char* quiet :
+       {"cpu", "cpu --config job.cfg", "cuda --numerics.dtype bfloat16",
+        "cuda --config job.cfg --numerics.dtype float32", "cuda --numerics.tf32 yes"}) {
+    const std::string text = shell(plan + quiet).text;
+    EXPECT_EQ(count(text, "warning"), 0) << text;
+    EXPECT_THAT(text, StartsWith("1 clip of ")) << quiet;
+  }
+}
+
 TEST_F(Program, CountsPromptsAndSkippedLines) {
   ASSERT_EQ(shell(program + " make-model --no-sync tiny-cogvideox model").status, 0);
   const std::vector<std::array<const char*, 2>> table{

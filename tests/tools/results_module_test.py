@@ -160,7 +160,7 @@ class Jobs(ToolTest):
                     call()
             results_support.write_job(self.out, clips=3, spans=600, ranks=2)
         with self.assertRaises(AttributeError):
-            reelmesh_results.nothing
+            _ = reelmesh_results.nothing
 
 
 class Installed(ToolTest):

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from . import clips, training
 from .comparison import naming
 from .errors import Error
-from .hdf5 import dataset, opened, present, read, row_as_dict
+from .hdf5 import dataset, opened, present, read
 from .hdf5 import attributes as attributes_of
 from .index import Index
 from .outputs import folder_of, is_one_file
