@@ -181,7 +181,8 @@ Checkpoint DryRuns::shapes() const {
 // Of a part whose layers may be streamed: how it is stored matters.
 Checkpoint DryRuns::shapes(ModelPart part) const {
   const auto [entry, is_new] = stored_.try_emplace(part, Checkpoint::of_shapes());
-  if (is_new && family_.paths().has_weights(part)) {
+  const ModelPaths& paths = family_.paths();
+  if (is_new && paths.has(part) && paths.has_weights(part)) {
     entry->second = family_.open(part).without_values();
   }
   return entry->second.on(precision_.device(), numerics_);
