@@ -1,5 +1,6 @@
 #include "inputs/input_file.hpp"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <optional>
 
@@ -79,8 +80,12 @@ std::optional<InputFacts> remembered_facts(const nlohmann::json& values) {
   if (!values.is_object()) return {};
   try {
     const InputFacts facts{values.at("frames"), values.at("height"), values.at("width"),
-                           values.at("fps"),    values.at("hash"),   {}};
-    const bool possible = facts.frames > 0 && facts.height > 0 && facts.width > 0 &&
+                           values.at("fps"),    values.at("hash"),   {},
+                           values.at("times")};
+    const auto times = std::ssize(facts.times);
+    const bool possible = facts.frames > 0 && (times == 0 || times == facts.frames) &&
+                          std::ranges::is_sorted(facts.times) && facts.height > 0 &&
+                          facts.width > 0 &&
                           (facts.fps == 0 || facts.fps == usable_rate(facts.fps)) &&
                           facts.hash.size() == Hash::digits;
     return possible ? std::optional(facts) : std::nullopt;
@@ -154,7 +159,7 @@ InputFacts probe_input(const InputFile& file) {
     return {video.frames(), video.height(), video.width(), usable_rate(video.fps()), {}};
   }
   const media::VideoFacts facts = media::video_facts(file.path, file.where);
-  return {facts.frames, facts.height, facts.width, usable_rate(facts.fps), {}};
+  return {facts.frames, facts.height, facts.width, usable_rate(facts.fps), {}, {}, facts.times};
 }
 
 InputFacts check_input(const InputFile& file) {
@@ -167,7 +172,7 @@ InputFacts check_input(const InputFile& file) {
 }
 
 FileCache input_cache(const std::filesystem::path& folder, std::chrono::milliseconds settling) {
-  return {"facts of images and videos, 1", folder, settling};
+  return {"facts of images and videos, 2", folder, settling};
 }
 
 InputFacts check_input(const InputFile& file, const FileCache& known) {
@@ -189,7 +194,8 @@ InputFacts check_input(const InputFile& file, const FileCache& known) {
                  {"height", facts.height},
                  {"width", facts.width},
                  {"fps", facts.fps},
-                 {"hash", facts.hash}});
+                 {"hash", facts.hash},
+                 {"times", facts.times}});
   } catch (const std::exception&) {
     // It is found again by the next job.
   }

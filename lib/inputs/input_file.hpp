@@ -38,6 +38,7 @@ struct InputFacts {
   double fps = 0;     ///< of a video; 0 if it does not say, or none that sample.fps may have
   std::string hash;   ///< of its bytes, and a frame's number; empty unless all was read
   std::string state;  ///< FileState::text() of the file that was hashed by this job
+  std::vector<std::int32_t> times = {};  ///< of a video's frames, as media::VideoFacts
 };
 
 /// The facts of a file by its headers; the frames of videos are counted. Error(no_input) for a

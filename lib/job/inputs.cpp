@@ -1,13 +1,14 @@
 #include "job/inputs.hpp"
 
 #include <algorithm>
-#include <numeric>
+#include <map>
 
 #include "base/trace.hpp"
 #include "comm/group_values.hpp"
 #include "comm/together.hpp"
 #include "layout/relayout.hpp"
 #include "media/image.hpp"
+#include "media/video.hpp"
 #include "models/common/gaussian_encoder.hpp"
 
 namespace reelmesh {
@@ -138,42 +139,69 @@ std::vector<std::vector<InputFacts>> all_gather_facts(const comm::Group& world,
   };
   std::vector<Numbers> own_numbers;
   std::vector<std::string> own_hashes, own_states;
+  std::vector<std::int32_t> own_times;  // of each, how many and which
   for (const InputFacts& facts : mine) {
     own_numbers.push_back({facts.frames, facts.height, facts.width, facts.fps});
     own_hashes.push_back(facts.hash);
     own_states.push_back(facts.state);
+    own_times.push_back(static_cast<std::int32_t>(facts.times.size()));
+    own_times.insert(own_times.end(), facts.times.begin(), facts.times.end());
   }
   const auto numbers = comm::all_gather_values(world, own_numbers);
   const auto hashes = comm::all_gather_texts(world, own_hashes);
   const auto states = comm::all_gather_texts(world, own_states);
+  const auto times = comm::all_gather_values(world, own_times);
   std::vector<std::vector<InputFacts>> all(numbers.size());
   for (std::size_t r = 0; r < numbers.size(); ++r) {
+    auto next = times[r].begin();
     for (std::size_t i = 0; i < numbers[r].size(); ++i) {
       const auto& [frames, height, width, fps] = numbers[r][i];
-      all[r].push_back({frames, height, width, fps, hashes[r].at(i), states[r].at(i)});
+      const auto first = next + 1, end = first + *next;
+      next = end;
+      all[r].push_back(
+          {frames, height, width, fps, hashes[r].at(i), states[r].at(i), {first, end}});
     }
   }
   return all;
 }
+
+namespace {
+
+// Frame i of a video at its mean rate.
+std::int64_t even_frame(const InputFacts& facts, std::int64_t i) {
+  if (facts.times.empty() || facts.fps <= 0) return i;
+  return std::min(facts.frames - 1,
+                  media::nearest_frame(facts.times, 1e3 * static_cast<double>(i) / facts.fps));
+}
+
+}  // namespace
 
 Tensor read_pixels(const ClipInput& input, const Inputs& inputs, const VideoSize& size,
                    const Box& box) {
   Tensor pixels = Tensor::zeros(box.extent, input.pixel_type());
   if (box.empty()) return pixels;
   const auto read = [&](const InputFile& file, std::int64_t count, std::int64_t first) {
-    std::vector<std::int64_t> frames(static_cast<std::size_t>(count));
-    std::iota(frames.begin(), frames.end(), 0);
+    const InputFacts& facts = inputs.at(file.path);
+    // Which frames of the clip each of the file's is.
+    std::map<std::int64_t, std::vector<std::int64_t>> uses;
+    std::vector<std::int64_t> frames;
+    for (std::int64_t i = 0; i < count; ++i) {
+      const std::int64_t frame = even_frame(facts, i);
+      if (uses[frame].empty()) frames.push_back(frame);
+      uses[frame].push_back(first + i);
+    }
     const auto take = [&](std::int64_t frame, const Tensor& found) {
       const bool same = found.shape(0) == size.height && found.shape(1) == size.width;
       Tensor resized = same ? found : media::resize_lanczos(found, size.height, size.width);
       if (pixels.dtype() != resized.dtype()) resized = scaled_pixels(resized, pixels.dtype());
-      Box part = box;
-      part.offset[0] = first + frame;
-      part.extent[0] = 1;
-      copy_box(part, resized, {{first + frame, 0, 0, 0}, {1, size.height, size.width, 3}}, pixels,
-               box);
+      for (const std::int64_t i : uses.at(frame)) {
+        Box part = box;
+        part.offset[0] = i;
+        part.extent[0] = 1;
+        copy_box(part, resized, {{i, 0, 0, 0}, {1, size.height, size.width, 3}}, pixels, box);
+      }
     };
-    read_input_frames(file, inputs.at(file.path), frames, take);
+    read_input_frames(file, facts, frames, take);
   };
   read(input.file, input.frames, 0);
   if (input.ends_with_image()) read(input.last, 1, input.encoded_frames - 1);

@@ -66,10 +66,10 @@ struct ClipInput {
   DType pixel_type() const { return encoded_frames > frames ? DType::float32 : DType::uint8; }
 };
 
-/// The video that is encoded, resized to `size` → [frame, row, column, 3]: a box of it, with all
-/// frames; uint8, or float32 from −1 to 1, as input.pixel_type() says. Images are resized as by
-/// Pillow with LANCZOS. inputs: by check_inputs. Error(data) if a file cannot be read, or has other
-/// bytes than it had then.
+/// The video that is encoded, of variable rate at its mean rate, resized to `size` → [frame, row,
+/// column, 3]: a box of it, with all frames; uint8, or float32 from −1 to 1, as input.pixel_type()
+/// says. Images are resized as by Pillow with LANCZOS. inputs: by check_inputs. Error(data) if a
+/// file cannot be read, or has other bytes than it had then.
 Tensor read_pixels(const ClipInput& input, const Inputs& inputs, const VideoSize& size,
                    const Box& box);
 

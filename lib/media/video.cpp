@@ -1,7 +1,9 @@
 #include "media/video.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
+#include <limits>
 #include <numeric>
 
 #include "base/error.hpp"
@@ -132,7 +134,9 @@ ImageHeader decode_with_libav(InputFile file, Tensor* pixels) {
 VideoFacts video_facts(const std::filesystem::path& file, const std::string& where) {
   VideoStream video(file, where);
   VideoFacts facts{.fps = video.fps()};
+  std::vector<double> times;  // as far as they are known
   while (const AVFrame* frame = video.next()) {
+    if (const auto time = video.milliseconds()) times.push_back(*time);
     if (facts.frames++ > 0) continue;
     const RgbConverter converter(video, *frame);  // whether its format can be converted
     facts.height = frame->height;
@@ -140,7 +144,32 @@ VideoFacts video_facts(const std::filesystem::path& file, const std::string& whe
   }
   require(facts.frames > 0, Status::data, "{}: the video has no frames", video.name());
   if (exchanges_sides(video.orientation())) std::swap(facts.height, facts.width);
+  constexpr double max = std::numeric_limits<std::int32_t>::max();
+  if (std::ssize(times) == facts.frames && std::ranges::is_sorted(times) &&
+      times.back() - times.front() < max) {
+    for (const double time : times) {
+      facts.times.push_back(static_cast<std::int32_t>(std::lround(time - times.front())));
+    }
+    if (facts.fps <= 0 || !vary(facts.times)) facts.times.clear();
+  }
   return facts;
+}
+
+bool vary(const std::vector<std::int32_t>& times) {
+  if (times.size() < 3) return false;
+  const double distance = static_cast<double>(times.back()) / static_cast<double>(times.size() - 1);
+  for (std::size_t i = 0; i < times.size(); ++i) {
+    if (std::abs(times[i] - static_cast<double>(i) * distance) > distance / 4 + 1) return true;
+  }
+  return false;
+}
+
+std::int64_t nearest_frame(const std::vector<std::int32_t>& times, double milliseconds) {
+  const auto next = std::ranges::upper_bound(times, milliseconds);
+  if (next == times.begin()) return 0;
+  const double before = *(next - 1);
+  const double after = next != times.end() ? double(*next) : 2 * before - *(next - 2);
+  return next - times.begin() - (milliseconds - before < after - milliseconds ? 1 : 0);
 }
 
 void read_video(const std::filesystem::path& file, const std::string& where, std::int64_t count,

@@ -18,7 +18,18 @@ struct VideoFacts {
   std::int64_t frames = 0;
   std::int64_t height = 0, width = 0;  ///< pixels as they are shown, with the stream's rotation
   double fps = 0;                      ///< average; 0 if the file does not say
+  /// When each frame is shown, in milliseconds after the first, if the rate varies; otherwise
+  /// empty.
+  std::vector<std::int32_t> times;
 };
+
+/// Whether times of frames, ascending, leave those of an even rate by more than a quarter of the
+/// mean distance.
+bool vary(const std::vector<std::int32_t>& times);
+
+/// The frame whose time is the nearest to this one, the later of two: from 0 on. That after the
+/// last one from half a distance behind it on.
+std::int64_t nearest_frame(const std::vector<std::int32_t>& times, double milliseconds);
 
 /// Counts the frames of the first video stream without decoding them all to memory. where: begins
 /// messages ("prompt.video"). Throws Error(no_input) if the file is missing, Error(data) naming the

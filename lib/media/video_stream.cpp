@@ -257,6 +257,13 @@ double VideoStream::fps() const {
   return rate.num > 0 && rate.den > 0 ? static_cast<double>(rate.num) / rate.den : 0;
 }
 
+std::optional<double> VideoStream::milliseconds() const {
+  const AVRational& base = stream_->time_base;
+  const std::int64_t time = frame_->best_effort_timestamp;
+  if (time == AV_NOPTS_VALUE || base.num <= 0 || base.den <= 0) return std::nullopt;
+  return 1e3 * static_cast<double>(time) * base.num / base.den;
+}
+
 // Gives the decoder the next packet of the stream, or the end. Whether there was a packet.
 bool VideoStream::send_packet() {
   int status = 0;

@@ -43,6 +43,9 @@ class VideoStream {
   /// end. All frames have the same size and format.
   const AVFrame* next();
 
+  /// When the last frame of next() is shown; none if the file does not say.
+  std::optional<double> milliseconds() const;
+
   /// Frames in a second, average; 0 if the file does not say.
   double fps() const;
   /// How frames are turned before they are shown, 1…8 as in EXIF (orientation.hpp).

@@ -14,6 +14,7 @@
 #include "comm/together.hpp"
 #include "layout/relayout.hpp"
 #include "media/image.hpp"
+#include "media/video.hpp"
 
 namespace reelmesh {
 namespace {
@@ -128,7 +129,7 @@ std::string problem_of(const DataSample& sample, const InputFacts& facts, const 
     return fmt::format("{}: has {} x {} pixels, whose sides differ too much for {} x {}", name,
                        facts.width, facts.height, size.width, size.height);
   }
-  if (!chosen_frames(facts.fps, facts.frames, fps, frames).empty()) return {};
+  if (!chosen_frames(facts, fps, frames).empty()) return {};
   if (is_image(sample.video)) {
     return fmt::format("{}: is an image, expected a video of at least {} frames", name, frames);
   }
@@ -140,6 +141,10 @@ std::string problem_of(const DataSample& sample, const InputFacts& facts, const 
   if (facts.fps <= 0) {
     return fmt::format("{}: does not say its frames per second, which data.fps needs", name);
   }
+  if (!facts.times.empty()) {
+    return fmt::format("{}: lasts {:.3g} s, at a variable rate, expected {} frames at {:.4g} fps",
+                       name, 1e-3 * facts.times.back(), frames, *fps);
+  }
   return fmt::format("{}: has {} frames at {:.4g} fps, expected at least {} for {} at {:.4g} fps",
                      name, facts.frames, facts.fps, frame_at(frames - 1, facts.fps, *fps) + 1,
                      frames, *fps);
@@ -147,16 +152,18 @@ std::string problem_of(const DataSample& sample, const InputFacts& facts, const 
 
 }  // namespace
 
-std::vector<std::int64_t> chosen_frames(double video_fps, std::int64_t video_frames,
-                                        std::optional<double> fps, std::int64_t frames) {
+std::vector<std::int64_t> chosen_frames(const InputFacts& video, std::optional<double> fps,
+                                        std::int64_t frames) {
   expect(frames > 0 && (!fps || *fps > 0), "{} frames at {} fps", frames, fps.value_or(0));
-  if (fps && frames > 1 && !(video_fps > 0)) return {};
-  const double last = fps ? frame_at(frames - 1, video_fps, *fps) : static_cast<double>(frames - 1);
-  if (last >= static_cast<double>(video_frames)) return {};
+  if (fps && frames > 1 && !(video.fps > 0)) return {};
+  const auto frame = [&](std::int64_t i) {
+    if (!fps) return static_cast<double>(i);
+    if (video.times.empty()) return frame_at(i, video.fps, *fps);
+    return static_cast<double>(media::nearest_frame(video.times, 1e3 * double(i) / *fps));
+  };
+  if (frame(frames - 1) >= static_cast<double>(video.frames)) return {};
   std::vector<std::int64_t> chosen;
-  for (std::int64_t i = 0; i < frames; ++i) {
-    chosen.push_back(fps ? to_integer(frame_at(i, video_fps, *fps)) : i);
-  }
+  for (std::int64_t i = 0; i < frames; ++i) chosen.push_back(to_integer(frame(i)));
   return chosen;
 }
 
@@ -173,7 +180,7 @@ std::optional<std::size_t> chosen_bucket(const InputFacts& facts, std::optional<
   };
   std::optional<std::size_t> best;
   for (std::size_t i = 0; i < sizes.size(); ++i) {
-    if (chosen_frames(facts.fps, facts.frames, fps, sizes[i].frames).empty()) continue;
+    if (chosen_frames(facts, fps, sizes[i].frames).empty()) continue;
     if (!best || rank(sizes[i]) < rank(sizes[*best])) best = i;
   }
   return best;
@@ -212,6 +219,14 @@ std::vector<UsableSample> check_data(const comm::Group& world,
   require(!usable.empty(), Status::data,
           "{}: none of the {} videos in {} can be used, expected at least one; the first: {}",
           list.option, samples.size(), (settings.*list.path).string(), first_problem);
+  const auto vary = std::ranges::count_if(
+      usable, [](const UsableSample& sample) { return !sample.facts.times.empty(); });
+  if (vary > 0 && !settings.fps) {
+    log::warning(
+        "{}: {} of {} videos have a variable rate; their frames are taken one after the "
+        "other, with data.fps by their times",
+        list.option, vary, usable.size());
+  }
   if (left_out > max_warnings) {
     log::warning("{}: {} of {} videos in {} are left out, {} of them without a message",
                  list.option, left_out, samples.size(), (settings.*list.path).string(),
@@ -232,7 +247,7 @@ std::int64_t reading_bytes(const UsableSample& sample, const VideoSize& size) {
 Tensor read_frames(const UsableSample& sample, const VideoSize& size, std::optional<double> fps,
                    const Box& box) {
   const InputFacts& facts = sample.facts;
-  const auto chosen = chosen_frames(facts.fps, facts.frames, fps, size.frames);
+  const auto chosen = chosen_frames(facts, fps, size.frames);
   expect(whole_box({std::ssize(chosen), size.height, size.width, 3}).contains(box),
          "box {} of {} frames of {} x {} pixels", to_string(box), chosen.size(), size.height,
          size.width);

@@ -11,10 +11,11 @@
 namespace reelmesh {
 
 /// Which frames of a video are used, ascending: with `fps` frame i is the one nearest to the time i
-/// / fps, so that some are left out or repeated; without, the first ones. Empty if the video is too
-/// short, or has no rate (0) that `fps` needs. An image is a video of 1 frame.
-std::vector<std::int64_t> chosen_frames(double video_fps, std::int64_t video_frames,
-                                        std::optional<double> fps, std::int64_t frames);
+/// / fps, by the times of the frames if the rate varies, so that some are left out or repeated;
+/// without, the first ones. Empty if the video is too short, or has no rate (0) that `fps` needs.
+/// An image is a video of 1 frame.
+std::vector<std::int64_t> chosen_frames(const InputFacts& video, std::optional<double> fps,
+                                        std::int64_t frames);
 
 InputFile input_file(const DataSample& sample);
 

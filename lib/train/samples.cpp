@@ -41,7 +41,7 @@ bool encode_captions(const comm::Group& world, const Samples& samples,
   pipeline::TextStage encode(world, samples.planned, computing);
   encode.load();
   Progress progress("encoding captions", std::ssize(missing), "caption",
-                    Progress::standard_error(world.rank() == 0));
+                    ProgressLine::standard_error(world.rank() == 0));
   const int holder = samples.planned.plan.embeddings_rank();
   for (const std::size_t index : missing) {
     if (leaves()) return false;
@@ -160,7 +160,7 @@ bool encode_videos(const comm::Group& world, const Samples& samples,
   const VideoEncoders encoders = load_encoders(family, computing, group);
   world.barrier();
   Progress progress("encoding videos", std::ssize(missing), "video",
-                    Progress::standard_error(world.rank() == 0));
+                    ProgressLine::standard_error(world.rank() == 0));
   for (std::size_t first = 0; first < missing.size(); first += ranges.size()) {
     if (leaves()) return false;
     progress.advance(std::ssize(missing) - std::int64_t(first) < std::ssize(ranges)
@@ -434,10 +434,12 @@ CachedFiles cached_files(const Samples& samples, const std::filesystem::path& ca
     const UsableSample& sample = samples.usable[i];
     const VideoSize& size = samples.bucket_of(i).size;
     CachedSample& video = files.videos.emplace_back();
-    video.record = {.file = sample.data.video.string(),
-                    .hash = sample.facts.hash,
-                    .fingerprint = fmt::format("{}, size {}, fps {}", encoders, shown(size),
-                                               fps ? fmt::format("{}", *fps) : "of each video")};
+    video.record = {
+        .file = sample.data.video.string(),
+        .hash = sample.facts.hash,
+        .fingerprint = fmt::format("{}, size {}, fps {}{}", encoders, shown(size),
+                                   fps ? fmt::format("{}", *fps) : "of each video",
+                                   fps && !sample.facts.times.empty() ? " by time" : "")};
     video.path = cached_path(cache, video.record);
     const Shape latents{clip.latents[0] - clip.dropped_frames, clip.latent_channels,
                         clip.latents[1], clip.latents[2]};

@@ -95,7 +95,7 @@ class Videos(unittest.TestCase):
                     "-i", name, "-map", "0:v:0", "-fps_mode", "passthrough", "-f", "rawvideo",
                     "-pix_fmt", "rgb24", "-", stdout=subprocess.PIPE).stdout
                 self.assertNotIn("error", answer)
-                height, width, frames, rate = answer.split()
+                height, width, frames, rate = answer.split()[:4]
                 self.assertEqual(int(height) * int(width) * int(frames) * 3, len(expected))
                 self.assertEqual((self.folder / f"{name}.out").read_bytes(), expected)
                 if name.endswith(".gif"):  # whose frames take 0.12 or 0.13 s
@@ -109,6 +109,21 @@ class Videos(unittest.TestCase):
         self.assertLess(int(found["edited.mp4"].split()[2]), 9)
 
     @unittest.skipIf("ASAN_OPTIONS" in os.environ, "AddressSanitizer keeps memory that was freed")
+    def test_times_of_frames(self):
+        """Those of a variable rate, by ffprobe; none of an even one, also where it is rounded."""
+        for name, rate, frames in (("variable.mp4", "8", "lt(n,4)+not(mod(n,3))"),
+                                   ("variable.mkv", "30000/1001", "not(mod(n,5))+gt(n,20)"),
+                                   ("even.mkv", "30000/1001", "1"), ("even.mp4", "8", "not(mod(n,3))")):
+            self.ffmpeg("-f", "lavfi", "-i", f"testsrc2=size=64x48:rate={rate}", "-vf",
+                        f"select={frames}".replace(",", "\\,"), "-fps_mode", "vfr", "-frames:v", "12",
+                        "-c:v", "libx264", name)
+            told = subprocess.run(["ffprobe", "-v", "error", "-show_entries", "frame=pts_time",
+                                   "-of", "csv=p=0", name], check=True, cwd=self.folder,
+                                  stdout=subprocess.PIPE, text=True).stdout
+            expected = [round(1000 * float(line.strip(","))) for line in told.split()]
+            found = [int(word) for word in self.answers([f"video {name} {name}.out"])[0].split()[4:]]
+            self.assertEqual(found, expected if name.startswith("variable") else [], name)
+
     def test_memory_does_not_grow_with_frames(self):
         for name, frames in (("few.avi", 10), ("many.avi", 300)):
             self.ffmpeg("-f", "lavfi", "-i", "color=size=640x360", "-frames:v", str(frames), "-c:v",

@@ -5,8 +5,8 @@
 //   video FILE OUTPUT                  of all frames of a video
 //   memory                             prints the largest resident memory so far, in KiB
 //
-// Prints a line for each command: height, width and for videos frames and frames in a second; or
-// "error", the status and the message.
+// Prints a line for each command: height, width and for videos frames and frames in a second, and
+// the milliseconds of the frames if the rate varies; or "error", the status and the message.
 #include <sys/resource.h>
 
 #include <fstream>
@@ -34,8 +34,9 @@ void read_video(const std::string& file, const std::string& output) {
             "{}: video_facts gives {} x {}", file, facts.width, facts.height);
     append(output, pixels);
   });
-  std::cout << facts.height << ' ' << facts.width << ' ' << facts.frames << ' ' << facts.fps
-            << std::endl;
+  std::cout << facts.height << ' ' << facts.width << ' ' << facts.frames << ' ' << facts.fps;
+  for (const std::int32_t time : facts.times) std::cout << ' ' << time;
+  std::cout << std::endl;
 }
 
 void run(const std::string& line) {

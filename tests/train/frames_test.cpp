@@ -16,11 +16,30 @@ using test::expect_error;
 using testing::HasSubstr;
 using Frames = std::vector<std::int64_t>;
 
+InputFacts video(double fps, std::int64_t frames) {
+  InputFacts facts;
+  facts.fps = fps;
+  facts.frames = frames;
+  return facts;
+}
+
 TEST(ChosenFrames, AreTheFirstOnesWithoutARate) {
-  EXPECT_EQ(chosen_frames(30, 5, std::nullopt, 4), (Frames{0, 1, 2, 3}));
-  EXPECT_EQ(chosen_frames(0, 4, std::nullopt, 4), (Frames{0, 1, 2, 3}));
-  EXPECT_EQ(chosen_frames(30, 3, std::nullopt, 4), Frames{});
-  EXPECT_EQ(chosen_frames(0, 1, std::nullopt, 1), Frames{0});
+  EXPECT_EQ(chosen_frames(video(30, 5), std::nullopt, 4), (Frames{0, 1, 2, 3}));
+  EXPECT_EQ(chosen_frames(video(0, 4), std::nullopt, 4), (Frames{0, 1, 2, 3}));
+  EXPECT_EQ(chosen_frames(video(30, 3), std::nullopt, 4), Frames{});
+  EXPECT_EQ(chosen_frames(video(0, 1), std::nullopt, 1), Frames{0});
+}
+
+// 15 frames 40 ms apart, then ten 200 ms apart, as of a phone in the dark; the mean is 9.6 fps.
+TEST(ChosenFrames, AreThoseOfTheirTimesIfTheRateVaries) {
+  InputFacts facts = video(9.6, 25);
+  for (int i = 0; i < 25; ++i) facts.times.push_back(i < 15 ? 40 * i : 560 + 200 * (i - 14));
+  // 0, 125, 250, 375, 500, 625, 750, 875, 1000 ms
+  EXPECT_EQ(chosen_frames(facts, 8, 9), (Frames{0, 3, 6, 9, 13, 14, 15, 16, 16}));
+  EXPECT_EQ(chosen_frames(facts, 8, 21).back(), 24);  // 2.5 s; the last frame is shown at 2.56 s
+  EXPECT_EQ(chosen_frames(facts, 8, 22).back(), 24);  // 2.625 s
+  EXPECT_EQ(chosen_frames(facts, 8, 23), Frames{});   // 2.75 s
+  EXPECT_EQ(chosen_frames(facts, std::nullopt, 4), (Frames{0, 1, 2, 3}));
 }
 
 TEST(ChosenFrames, AreTheNearestInTime) {
@@ -47,7 +66,7 @@ TEST(ChosenFrames, AreTheNearestInTime) {
       {1e300, 10'000, 1e-300, 2, {}},
   };
   for (const Case& c : cases) {
-    EXPECT_EQ(chosen_frames(c.video_fps, c.video_frames, c.fps, c.frames), c.expected)
+    EXPECT_EQ(chosen_frames(video(c.video_fps, c.video_frames), c.fps, c.frames), c.expected)
         << c.video_frames << " at " << c.video_fps << " to " << c.frames << " at " << c.fps;
   }
 }

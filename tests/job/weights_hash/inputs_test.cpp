@@ -130,14 +130,22 @@ TEST(Inputs, FactsAreRemembered) {
     const RegularFile opened = RegularFile::open(path);
     known.store(opened, sample_hash(opened), values);
   };
-  nlohmann::json values{
-      {"frames", 99}, {"height", 24}, {"width", 32}, {"fps", 8.5}, {"hash", found.hash}};
+  nlohmann::json values{{"frames", 3}, {"height", 24},       {"width", 32},
+                        {"fps", 8.5},  {"hash", found.hash}, {"times", {0, 40, 900}}};
   remember(values);
-  EXPECT_EQ(check_input(file, known).frames, 99);
+  EXPECT_EQ(check_input(file, known).frames, 3);
+  EXPECT_EQ(check_input(file, known).times, (std::vector<std::int32_t>{0, 40, 900}));
   EXPECT_EQ(check_input(file, known).fps, 8.5);
   // Unless it cannot be.
-  for (const auto& [name, value] : std::vector<std::pair<const char*, nlohmann::json>>{
-           {"frames", 0}, {"height", "24"}, {"width", -1}, {"fps", -8.5}, {"hash", "0"}}) {
+  for (const auto& [name, value] :
+       std::vector<std::pair<const char*, nlohmann::json>>{{"frames", 0},
+                                                           {"height", "24"},
+                                                           {"width", -1},
+                                                           {"fps", -8.5},
+                                                           {"hash", "0"},
+                                                           {"times", {0, 40}},
+                                                           {"times", {0, 900, 40}},
+                                                           {"times", "0"}}) {
     nlohmann::json bad = values;
     bad[name] = value;
     remember(bad);
