@@ -45,7 +45,7 @@ inline constexpr SpanKind make_samples{"make_samples", Level::stages, lanes::com
 inline constexpr SpanKind save{"save", Level::stages, lanes::file, "writing of restart files"};
 inline constexpr SpanKind decode{"decode", Level::stages, lanes::compute, "from latents to a video"};
 inline constexpr SpanKind handover{"handover", Level::stages, lanes::exchange, "transfer of an array from the ranks of one stage to those of the next"};
-inline constexpr SpanKind write{"write", Level::stages, lanes::file, "writing of a clip"};
+inline constexpr SpanKind write{"write", Level::stages, lanes::file, "writing of a clip, or of an encoded sample of a training"};
 inline constexpr SpanKind t5_layer{"t5_layer", Level::layers, lanes::compute, "layer of the text encoder"};
 inline constexpr SpanKind encode_batch{"encode_batch", Level::layers, lanes::compute, "frames that the autoencoder encodes together"};
 inline constexpr SpanKind transformer_block{"transformer_block", Level::layers, lanes::compute, "layer of the transformer; of Open-Sora, a spatial and a temporal one"};

@@ -15,6 +15,7 @@
 #include "base/number.hpp"
 #include "base/system.hpp"
 #include "base/text.hpp"
+#include "base/trace.hpp"
 #include "base/utf8.hpp"
 #include "comm/group_values.hpp"
 #include "comm/together.hpp"
@@ -126,6 +127,7 @@ std::filesystem::path cached_path(const std::filesystem::path& cache, const Samp
 
 void write_sample(const comm::Group& group, const CachedSample& sample,
                   const SampleArrays& values) {
+  const trace::Scope scope(trace::spans::write);
   std::vector<StoredArray> arrays;
   for (const auto& array : sample_arrays) {
     const std::optional<Sharded>& x = values.*array.values;
