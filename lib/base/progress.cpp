@@ -13,50 +13,74 @@
 namespace reelmesh {
 namespace {
 
-constexpr double terminal_interval = 0.1;  // seconds between two rewrites of the line
+// Seconds between two lines of a log, until the first one, and between two lines of a terminal.
+constexpr double interval = 10, first_line = 2, terminal_interval = 0.1;
 
 }  // namespace
 
-Progress::Output Progress::standard_error(bool enabled) {
+ProgressLine::Output ProgressLine::standard_error(bool enabled) {
   return {.stream = enabled ? &std::cerr : nullptr,
           .terminal = isatty(STDERR_FILENO) != 0,
           .seconds = [] { return 1e-9 * static_cast<double>(trace::now_ns()); }};
 }
 
-Progress::Progress(std::string task, std::int64_t total, std::string unit, Output output)
+bool ProgressLine::is_due() {
+  if (!enabled()) return false;
+  if (!due_) due_ = now() + (output_.terminal ? terminal_interval : first_line);
+  return now() >= *due_;
+}
+
+void ProgressLine::show(const std::string& text) {
+  if (!is_due()) return;
+  due_ = now() + (output_.terminal ? terminal_interval : interval);
+  if (output_.terminal) {
+    // The cursor stays at the start of the line, where the next line or message replaces it.
+    *output_.stream << "\x1b[K" << text << '\r' << std::flush;
+  } else {
+    *output_.stream << text << '\n' << std::flush;
+  }
+}
+
+void ProgressLine::show_last(const std::string& text) {
+  clear();
+  if (enabled()) *output_.stream << text << '\n' << std::flush;
+}
+
+void ProgressLine::clear() {
+  if (enabled() && output_.terminal) *output_.stream << "\x1b[K" << std::flush;
+}
+
+Progress::Progress(std::string task, std::int64_t total, std::string unit,
+                   ProgressLine::Output output)
     : task_(std::move(task)),
       total_(std::max<std::int64_t>(total, 1)),
       unit_(std::move(unit)),
-      output_(std::move(output)) {
-  if (output_.stream == nullptr) return;
-  start_ = shown_ = output_.seconds();
+      line_(std::move(output)) {
+  if (!line_.enabled()) return;
+  start_ = line_.now();
+  (void)line_.is_due();  // the first line is 2 s after this
 }
 
 void Progress::advance(std::int64_t units) {
   done_ += units;
-  if (output_.stream == nullptr) return;
-  const double now = output_.seconds();
-  if (now - shown_ < (output_.terminal ? terminal_interval : output_.interval)) return;
-  shown_ = now;
-  show(line(now), false);
+  if (line_.is_due()) line_.show(line(line_.now()));
 }
 
 void Progress::pause() {
-  if (output_.stream != nullptr && !paused_) paused_ = output_.seconds();
+  if (line_.enabled() && !paused_) paused_ = line_.now();
 }
 
 void Progress::resume() {
-  if (paused_) start_ += output_.seconds() - *paused_;
+  if (paused_) start_ += line_.now() - *paused_;
   paused_.reset();
 }
 
 void Progress::finish() {
-  if (output_.stream == nullptr) return;
+  if (!line_.enabled()) return;
   resume();
-  const double elapsed = output_.seconds() - start_;
-  show(fmt::format("{}: {} {}{} in {}, {}", task_, done_, unit_, done_ == 1 ? "" : "s",
-                   format_seconds(elapsed), rate(elapsed)),
-       true);
+  const double elapsed = line_.now() - start_;
+  line_.show_last(fmt::format("{}: {} {}{} in {}, {}", task_, done_, unit_, done_ == 1 ? "" : "s",
+                              format_seconds(elapsed), rate_text(done_, elapsed, unit_)));
 }
 
 std::string Progress::line(double now) const {
@@ -66,23 +90,14 @@ std::string Progress::line(double now) const {
       done_ > 0 ? ", " + format_seconds(elapsed / static_cast<double>(done_) * left) + " left" : "";
   return fmt::format("{}: {} of {} {}s ({:.0f} %), {}{}{}{}", task_, done_, total_, unit_,
                      100.0 * static_cast<double>(done_) / static_cast<double>(total_),
-                     rate(elapsed), remaining, note_.empty() ? "" : ", ", note_);
+                     rate_text(done_, elapsed, unit_), remaining, note_.empty() ? "" : ", ", note_);
 }
 
-std::string Progress::rate(double elapsed) const {
-  if (done_ <= 0 || elapsed <= 0) return fmt::format("no {} yet", unit_);
-  const double per_second = static_cast<double>(done_) / elapsed;
-  return per_second >= 1 ? fmt::format("{:.2f} {}s/s", per_second, unit_)
-                         : fmt::format("{:.2f} s/{}", 1 / per_second, unit_);
-}
-
-void Progress::show(const std::string& text, bool last) {
-  // The cursor stays at the start of the line, where the next line or message replaces it.
-  if (output_.terminal) {
-    *output_.stream << "\x1b[K" << text << (last ? "\n" : "\r") << std::flush;
-  } else {
-    *output_.stream << text << '\n' << std::flush;
-  }
+std::string rate_text(std::int64_t done, double seconds, const std::string& unit) {
+  if (done <= 0 || seconds <= 0) return fmt::format("no {} yet", unit);
+  const double per_second = static_cast<double>(done) / seconds;
+  return per_second >= 1 ? fmt::format("{:.2f} {}s/s", per_second, unit)
+                         : fmt::format("{:.2f} s/{}", 1 / per_second, unit);
 }
 
 }  // namespace reelmesh

@@ -54,6 +54,9 @@ class Recorder {
   Relaxed<int> clip = -1;
   Relaxed<int> step = -1;
   Relaxed<int> layer = -1;
+  /// Steps of clips, on the first rank of those that compute them; running total, counted by
+  /// lib/pipeline.
+  Relaxed<std::int64_t> clip_steps = 0;
   /// For the watchdog: a part of a file is written, read or on the disk.
   void note_progress() { waits = waits + 1; }
   std::int64_t bytes_sent = 0;  ///< running total, counted by lib/comm

@@ -13,7 +13,8 @@ std::vector<Activity> activities_of(std::span<const Peer> peers, double now) {
     const Beat& beat = peers[r].last;
     activities.push_back({static_cast<int>(r), beat.process, beat.host.string(),
                           beat.stage.string(), beat.waiting.string(), beat.clip, beat.step,
-                          beat.layer, r == 0 ? 0 : now - peers[r].heard, beat.memory});
+                          beat.layer, r == 0 ? 0 : now - peers[r].heard, beat.memory,
+                          beat.clip_steps});
   }
   return activities;
 }

@@ -1,5 +1,6 @@
 #pragma once
 // What all ranks do, for status.json.
+#include <cstdint>
 #include <mutex>
 #include <span>
 #include <string>
@@ -18,6 +19,7 @@ struct Activity {
   int clip = -1, step = -1, layer = -1;  ///< −1: none
   double heard_ago = 0;                  ///< seconds
   MemoryInUse memory;
+  std::int64_t clip_steps = 0;  ///< that it has computed for its replica so far
 };
 
 /// Of rank 0 and of the ranks that it has heard from. peers: of all ranks, by rank; now: in

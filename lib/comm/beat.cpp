@@ -20,6 +20,7 @@ Beat own_beat() {
   beat.layer = recorder.layer;
   beat.new_plans = stop::new_plans_requested();
   beat.waits = recorder.waits;
+  beat.clip_steps = recorder.clip_steps;
   beat.memory = measured_memory.now();
   beat.stage = ShortText<24>(recorder.stage);
   beat.waiting = ShortText<24>(recorder.waiting);

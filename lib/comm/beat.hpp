@@ -37,6 +37,7 @@ struct Beat {
   std::int32_t clip = -1, step = -1, layer = -1;  ///< −1: none
   std::int32_t new_plans = 0;                     ///< stop::new_plans_requested()
   std::int64_t waits = 0;                         ///< trace::Recorder::waits
+  std::int64_t clip_steps = 0;                    ///< trace::Recorder::clip_steps
   MemoryInUse memory;
   TaskMessage task;
   ShortText<24> stage, waiting;  ///< waiting: the call in which it waits for others, or empty

@@ -36,19 +36,6 @@ std::vector<int> gather_clips(const comm::Group& world, const std::vector<int>& 
   return all;
 }
 
-// Of one replica, which is expected to do an even share of the steps.
-Progress replica_progress(const JobPlan& planned, const std::vector<BatchOutline>& batches,
-                          bool trial, int rank) {
-  std::int64_t steps = 0;
-  for (const BatchOutline& batch : batches) {
-    steps += trial ? StepTrial::steps * std::ssize(batch) : batch_steps(batch, planned.kinds);
-  }
-  const Plan& plan = planned.plan;
-  const auto replicas = std::ssize(plan.roles.denoise);
-  return Progress("denoising", (steps + replicas - 1) / replicas, "step",
-                  Progress::standard_error(rank == plan.roles.denoise.front().first));
-}
-
 }  // namespace
 
 std::vector<std::size_t> BatchState::not_failed() const {
@@ -84,9 +71,7 @@ ClipMaker::ClipMaker(const Job& job, const JobPlan& planned, const comm::Group& 
       channels_(planned.family->text_encoder().d_model),
       failures_(job.strict),
       stages_(world, job, planned, device),
-      text_vote_(stages_.encode.group()),
-      progress_(replica_progress(planned, batches, trial != nullptr, world.rank())) {
-  progress_.pause();
+      text_vote_(stages_.encode.group()) {
   batches_ = std::move(batches);
 }
 
@@ -324,22 +309,20 @@ bool ClipMaker::denoise(std::size_t index, std::size_t replica,
     video_latents.push_back(batch.video_latents[i]);
   }
   const trace::Mark mark(&trace::Recorder::clip, clips.front().index());
-  if (trial_ == nullptr) progress_.expect(batch_steps(clips));
-  progress_.resume();
+  const bool first_rank = stages_.denoise_batch.group(replica).rank() == 0;
   const auto on_step = [&](bool finished) {
-    progress_.advance(std::ssize(clips));
+    trace::Recorder& recorder = trace::recorder();
+    if (first_rank) recorder.clip_steps = recorder.clip_steps + std::ssize(clips);
     watch(finished ? Stage::decode : Stage::denoise);
     after_step();
     return trial_ != nullptr && trial_->enough_after_step();
   };
   Denoised denoised =
       stages_.denoise_batch(clips, replica, conditioning, video_latents, on_step, failures_);
-  progress_.pause();
   if (!denoised.lack.empty()) {
     require(memory_ != nullptr, Status::unavailable, "{}", denoised.lack);
     memory_->note_failed_step(denoised.lack);
   }
-  const bool first_rank = stages_.denoise_batch.group(replica).rank() == 0;
   for (std::size_t i = 0; i < indices.size(); ++i) {
     if (first_rank && denoised.saved[i]) saved_.push_back(clips[i].index());
     batch.failed[indices[i]] = denoised.failed[i];
@@ -432,7 +415,6 @@ void ClipMaker::write(const Clip& clip, std::size_t decoder, const Sharded& late
 }
 
 MadeClips ClipMaker::finish_together(bool complete) {
-  if (complete) progress_.finish();
   return {complete, failures_.of_all(world_), gather_clips(world_, written_),
           gather_clips(world_, saved_)};
 }

@@ -4,7 +4,6 @@
 #include <optional>
 #include <vector>
 
-#include "base/progress.hpp"
 #include "base/trace.hpp"
 #include "layout/hand_over.hpp"
 #include "pipeline/batch_queue.hpp"
@@ -81,7 +80,7 @@ class ClipMaker final : public Work {
   void release_embeddings(std::size_t batch) override;
   void release(std::size_t batch) override;
 
-  /// Ends the progress line. → the outcome of the clips on all ranks. Collective over the world.
+  /// → the outcome of the clips on all ranks. Collective over the world.
   MadeClips finish_together(bool complete);
 
  private:
@@ -115,7 +114,6 @@ class ClipMaker final : public Work {
   std::vector<int> written_, saved_;  ///< clips, on the first rank of the group that did it
   Stages stages_;
   PacedVote text_vote_;
-  Progress progress_;
   std::int64_t last_written_ = trace::now_ns();
 };
 

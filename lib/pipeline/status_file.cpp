@@ -6,6 +6,7 @@
 
 #include "base/new_file.hpp"
 #include "base/trace.hpp"
+#include "pipeline/progress.hpp"
 #include "store/job.hpp"
 #include "store/job_files.hpp"
 
@@ -71,7 +72,8 @@ nlohmann::ordered_json at_work(const std::vector<comm::Activity>& activities, co
 
 }  // namespace
 
-StatusContent status_of_clips(const std::filesystem::path& output, const JobPlan& planned) {
+StatusContent status_of_clips(const std::filesystem::path& output, const Job& described,
+                              const JobPlan& planned, const std::vector<ClipOutline>& made) {
   const Steps steps = [&planned](const comm::Activity& rank) {
     return planned.clip_steps(rank.clip);
   };
@@ -80,12 +82,25 @@ StatusContent status_of_clips(const std::filesystem::path& output, const JobPlan
                                   {"complete", count_clips(output)},
                                   {"at_work", at_work(activities, steps)}};
   };
-  return {job, steps};
+  std::int64_t all_steps = 0;
+  for (const BatchOutline& batch : form_batches(made, planned.kinds, described.batch)) {
+    all_steps += batch_steps(batch, planned.kinds);
+  }
+  const auto progress =
+      std::make_shared<ClipsProgress>(std::ssize(planned.clips), all_steps, described.keep_video);
+  const auto line = [progress](const nlohmann::ordered_json& said,
+                               const std::vector<comm::Activity>& activities, double seconds) {
+    return progress->line(said.at("complete").get<std::int64_t>(), activities, seconds);
+  };
+  return {job, steps, line};
 }
 
 StatusFile::StatusFile(const std::filesystem::path& output, StatusContent content,
                        const comm::Watchdog& watchdog)
-    : folder_(output), content_(std::move(content)), watchdog_(watchdog) {
+    : folder_(output),
+      content_(std::move(content)),
+      watchdog_(watchdog),
+      line_(ProgressLine::standard_error(content_.line != nullptr)) {
   thread_ = std::thread([this] {
     std::unique_lock lock(mutex_);
     std::chrono::nanoseconds wait{};
@@ -107,6 +122,7 @@ void StatusFile::end() {
   }
   changed_.notify_all();
   if (thread_.joinable()) thread_.join();
+  line_.clear();
 }
 
 void StatusFile::remove() {
@@ -115,10 +131,12 @@ void StatusFile::remove() {
   std::filesystem::remove(folder_ / "status.json", ignored);
 }
 
-void StatusFile::write() const {
+void StatusFile::write() {
   const std::vector<comm::Activity> activities = watchdog_.activities();
+  const nlohmann::ordered_json job = content_.job(activities);
+  if (content_.line) line_.show(content_.line(job, activities, line_.now()));
   nlohmann::ordered_json status{{"updated", iso8601_now()}};
-  status.update(content_.job(activities));
+  status.update(job);
   nlohmann::ordered_json& ranks = status["ranks"] = nlohmann::ordered_json::array();
   for (const comm::Activity& rank : activities) ranks.push_back(as_json(rank, content_.steps));
   try {

@@ -6,6 +6,7 @@
 #include <nlohmann/json_fwd.hpp>
 #include <thread>
 
+#include "base/progress.hpp"
 #include "comm/watchdog.hpp"
 #include "job/job_plan.hpp"
 
@@ -17,13 +18,20 @@ struct StatusContent {
   std::function<nlohmann::ordered_json(const std::vector<comm::Activity>& activities)> job;
   /// Of how many steps a rank that is in one does one; null: not known.
   std::function<int(const comm::Activity& rank)> steps;
+  /// The same for a line of the log; null: the job writes such lines itself. job: what job() gave;
+  /// seconds: of a steady clock.
+  std::function<std::string(const nlohmann::ordered_json& job,
+                            const std::vector<comm::Activity>& activities, double seconds)>
+      line;
 };
 
 /// Of a job that makes clips: the numbers of all and of complete clips, and the clips at work.
-/// planned: must outlive the result.
-StatusContent status_of_clips(const std::filesystem::path& output, const JobPlan& planned);
+/// made: that are to be made. planned: must outlive the result.
+StatusContent status_of_clips(const std::filesystem::path& output, const Job& job,
+                              const JobPlan& planned, const std::vector<ClipOutline>& made);
 
-/// A thread that replaces OUT/status.json every two seconds, less often if that would take more
+/// A thread that says on standard error how far the job is (ProgressLine), and replaces
+/// OUT/status.json every two seconds, less often if that would take more
 /// than 5 % of its time: the time, how far the job is, and for each rank its stage, clip, step and
 /// layer, as the watchdog last heard. A plain file that is replaced by rename, since
 /// readers of HDF5's SWMR mode need a file system that keeps the order of writes, which NFS does
@@ -44,13 +52,14 @@ class StatusFile {
 
  private:
   void end();
-  void write() const;
+  void write();
 
   std::filesystem::path folder_;
   StatusContent content_;
   const comm::Watchdog& watchdog_;
   std::mutex mutex_;
   std::condition_variable changed_;
+  ProgressLine line_;
   bool ending_ = false;
   std::thread thread_;
 };

@@ -41,7 +41,9 @@ nlohmann::ordered_json TrainingStatus::json() const {
 }
 
 pipeline::StatusContent TrainingStatus::content() const {
-  return {.job = [this](const std::vector<comm::Activity>&) { return json(); }, .steps = {}};
+  return {.job = [this](const std::vector<comm::Activity>&) { return json(); },
+          .steps = {},
+          .line = {}};
 }
 
 }  // namespace reelmesh::train

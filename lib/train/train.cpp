@@ -508,7 +508,7 @@ void Training::sample_if_due(Progress& progress) {
 
 void Training::run() {
   Progress progress("training", std::max<std::int64_t>(1, settings_.steps - done_), "step",
-                    Progress::standard_error(world_.rank() == 0));
+                    ProgressLine::standard_error(world_.rank() == 0));
   saved_at_ = now();
   validate_if_due(progress);
   sample_if_due(progress);

@@ -11,29 +11,29 @@ namespace {
 struct Bench {
   double now = 100;
   std::ostringstream out;
-  Progress::Output output(bool terminal) {
+  ProgressLine::Output output(bool terminal) {
     return {.stream = &out, .terminal = terminal, .seconds = [this] { return now; }};
   }
 };
 
-TEST(Progress, WritesALineOfALogEveryTenSeconds) {
+TEST(Progress, WritesALineOfALogAfterTwoSecondsAndThenEveryTen) {
   Bench bench;
   Progress progress("denoise", 50, "step", bench.output(false));
   for (int step = 0; step < 50; ++step) {
-    bench.now += 4;
+    bench.now += 1.5;
     progress.advance();
-    if (step < 2) {
-      EXPECT_EQ(bench.out.str(), "") << "nothing before 10 s";
+    if (step == 0) {
+      EXPECT_EQ(bench.out.str(), "") << "nothing before 2 s";
     }
-    if (step == 2) {
-      EXPECT_EQ(bench.out.str(), "denoise: 3 of 50 steps (6 %), 4.00 s/step, 3 min 8 s left\n");
+    if (step == 1) {
+      EXPECT_EQ(bench.out.str(), "denoise: 2 of 50 steps (4 %), 1.50 s/step, 1 min 12 s left\n");
     }
   }
   const std::string text = bench.out.str();
-  EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 16);  // every third of 50 steps
+  EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 7);  // after 2, and then every 7 steps
   EXPECT_EQ(text.find('\r'), std::string::npos);
   progress.finish();
-  EXPECT_TRUE(bench.out.str().ends_with("denoise: 50 steps in 3 min 20 s, 4.00 s/step\n"));
+  EXPECT_TRUE(bench.out.str().ends_with("denoise: 50 steps in 1 min 15 s, 1.50 s/step\n"));
 }
 
 TEST(Progress, RewritesOneLineOfATerminal) {
@@ -72,7 +72,7 @@ TEST(Progress, DoesNotCountPauses) {
 
 TEST(Progress, IsSilentIfDisabled) {
   testing::internal::CaptureStderr();
-  Progress progress("denoise", 2, "step", Progress::standard_error(false));
+  Progress progress("denoise", 2, "step", ProgressLine::standard_error(false));
   progress.advance(2);
   progress.finish();
   EXPECT_EQ(testing::internal::GetCapturedStderr(), "");

@@ -71,10 +71,6 @@ class Batches(Scratch):
             self.assertEqual(self.bits(name), before)
             self.assertEqual({clip for clip, _ in self.steps(name)[0]}, {0, 4})
 
-    def test_progress_counts_steps_of_clips(self):
-        outcome = run(self.options(opensora_test.Reference("v1_0"), "out") | {"sample.batch": 5})
-        self.assertIn(f"denoising: {STEPS * len(PROMPTS)} steps in", outcome.errors)
-
     def test_refuses_other_numbers(self):
         for number in ("0", "-1", "1001", "many"):
             outcome = run(self.options(support.Reference("sincos"), "out") |

@@ -135,17 +135,19 @@ class MemoryTest(Short):
                 self.assertEqual(self.clips(self.output), expected)
 
     def test_status_has_the_memory_of_each_rank(self):
-        # status.json is written every 2 s: the job goes on until it has been read.
+        # status.json is written every 2 s: the job goes on until it has been read, and has been
+        # written after the log has a line.
         began = time.monotonic()
         job = start(command_of(self.options(self.output, sample__steps=1000), RANKS),
                     self.environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-        found = []
-        while len(found) < RANKS and job.poll() is None:
+        found, written = [], set()
+        while (len(found) < RANKS or len(written) < 3) and job.poll() is None:
             time.sleep(0.05)
             try:
                 status = json.loads((self.output / "status.json").read_text())
             except (OSError, ValueError):
                 continue
+            written.add(status["updated"])
             # On a GPU 0 until something is loaded.
             found = [rank["memory"] for rank in status["ranks"]
                      if rank.get("memory", {}).get("used", 0) > 0]
@@ -153,6 +155,9 @@ class MemoryTest(Short):
         send(signal.SIGTERM, programs_of(job.pid, RANKS)[-1:])
         outcome = finish(job, began, 300)
         self.assertEqual(outcome.status, STOPPED, outcome)
+        # So does the log, by lines that say what the whole job does.
+        self.assertRegex(outcome.errors, r"(?m)^0 of \d+ clips?, (\d+ of \d+ steps \(\d+ %\), .*)?"
+                                         r"(loading|encoding|denoising)")
         self.assertEqual(len(found), RANKS)
         for memory in found:
             self.assertEqual(set(memory), {"used", "limit", "others"})
