@@ -23,7 +23,7 @@ if typing.TYPE_CHECKING:
     from .errors import Error
     from .job import Clip, Job, open
 
-__version__ = "0.2.0"  # that of the program
+__version__ = "0.3.0"  # that of the program
 __all__ = ["Clip", "Comparison", "Error", "Job", "compare", "open"]
 
 _MODULES = {"Clip": "job", "Comparison": "comparing", "Error": "errors", "Job": "job",
