@@ -9,6 +9,7 @@
 #include "base/error.hpp"
 #include "draft.hpp"
 #include "job/values.hpp"
+#include "prompts.hpp"
 
 namespace reelmesh::app {
 namespace po = boost::program_options;
