@@ -79,7 +79,7 @@ json FileCache::find(const RegularFile& file, const std::string& sample) const {
     const RegularFile opened = RegularFile::open(entry);
     if (opened.size() > max_bytes) return {};
     const std::string text = opened.copy(0, opened.size());
-    json root = parse_json(text, entry.string(), {.depth = 2});
+    json root = parse_json(text, entry.string(), {.depth = 3});
     if (!root.is_object()) return {};
     const json check = root.value("check", json());
     root.erase("check");

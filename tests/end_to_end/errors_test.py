@@ -10,8 +10,8 @@ import time
 import unittest.mock
 
 from support import (ERROR, LONG, MPIRUN, PROGRAM, Reference, Scratch, arguments, clip_file,
-                     command_of, execute, finish, launch, main, only_long, programs_of, result_files, run,
-                     start)
+                     command_of, execute, finish, launch, left_behind, main, only_long, programs_of,
+                     result_files, run, start)
 
 DATA_ERROR, NO_INPUT, UNAVAILABLE, CANNOT_CREATE, IO_ERROR = 65, 66, 69, 73, 74
 RANKS = (1, 3) if LONG else (1,)
@@ -257,12 +257,7 @@ class RankTest(Refusal):
                     self.assertLess(time.monotonic() - killed, self.LIMIT)
                     self.assertNotEqual(outcome.status, 0, outcome)
                     self.check_nothing_final()
-                    # No rank is left behind. mpirun may end a little before the kernel is done
-                    # with ranks that it has killed.
-                    left = [pathlib.Path(f"/proc/{rank}/exe") for rank in ranks]
-                    while any(one.exists() for one in left) and time.monotonic() < killed + self.LIMIT:
-                        time.sleep(0.05)
-                    self.assertEqual([one for one in left if one.exists()], [])
+                    self.assertEqual(left_behind(ranks), [])
                     # The remaining files do not prevent the next run.
                     self.make(self.options(prompt__text="one", output__if_exists="resume"))
                     self.assertTrue(clip_file(self.output).exists())

@@ -214,7 +214,7 @@ class PagesTest(Scratch):
                     self.check_session(block)
                 elif language == "python":
                     self.counts["run"] += 1
-                    self.bash(f"/usr/bin/python3 -c {shlex.quote(block)}")
+                    self.bash(f"PYTHONPATH=tools /usr/bin/python3 -B -c {shlex.quote(block)}")
                 elif language == "json":
                     for line in block.splitlines():
                         json.loads(line)

@@ -127,6 +127,17 @@ def finish(process, began, timeout):
     return Outcome(process.returncode, output, errors, time.monotonic() - began)
 
 
+def left_behind(processes, seconds=30):
+    """Those that have not ended. mpirun may end a little before the kernel is done with ranks that
+    it has killed: waits for them."""
+    end = time.monotonic() + seconds
+    while True:
+        left = [process for process in processes if pathlib.Path(f"/proc/{process}/exe").exists()]
+        if not left or time.monotonic() > end:
+            return left
+        time.sleep(0.05)
+
+
 def execute(command, environment=None, timeout=60, folder=None):
     """folder: in which the command runs."""
     began = time.monotonic()

@@ -3,7 +3,6 @@ happens when a rank, a file or memory fails meanwhile. That no bit changes is te
 tests/pipeline/layouts."""
 
 import os
-import pathlib
 import re
 import shutil
 import signal
@@ -12,8 +11,8 @@ import time
 
 import h5py
 
-from support import (BACKEND, ERROR, Reference, Scratch, command_of, execute, finish, main,
-                     programs_of, read_clip, result_files, run, start, PROGRAM)
+from support import (BACKEND, ERROR, PROGRAM, Reference, Scratch, command_of, execute, finish,
+                     left_behind, main, programs_of, read_clip, result_files, run, start)
 
 DATA, STOPPED = 65, 75
 STEPS = 40 if BACKEND else 200  # so many that a signal comes before the last one
@@ -125,8 +124,7 @@ class WeightsTest(Scratch):
             outcome = finish(job, began, 60)
         self.assertNotEqual(outcome.status, 0, outcome)
         self.assertEqual(result_files(self.output), [])
-        for rank in ranks:
-            self.assertFalse(pathlib.Path(f"/proc/{rank}/exe").exists())
+        self.assertEqual(left_behind(ranks), [])
 
     def test_a_file_changes_while_weights_are_fetched(self):
         """With other weights under the fingerprint of the first ones, a later resume would keep the

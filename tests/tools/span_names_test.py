@@ -133,8 +133,8 @@ class Page(unittest.TestCase):
         self.maxDiff = None
         text = subprocess.run([TOOLS / "reelmesh-trace", "--help"], check=True, text=True,
                               stdout=subprocess.PIPE).stdout
-        found = [re.split(" {2,}", line.strip())
-                 for line in text.split("and their lane:\n")[1].splitlines()]
+        listed = re.sub("\n {3,}", " ", text.split("and their lane:\n")[1])  # lines that go on
+        found = [re.split(" {2,}", line.strip()) for line in listed.splitlines()]
         self.assertEqual(found, [[name, span.level, span.lane, span.meaning.replace("`", "")]
                                  for name, span in span_names.SPANS.items()])
 

@@ -2,6 +2,7 @@
 this file is a link to it, and a copy where pip has installed the package."""
 import pathlib
 import re
+import textwrap
 import types
 import typing
 
@@ -50,7 +51,11 @@ def up_to(level):
 
 
 def listed():
-    """All spans as text for people, a line each."""
+    """All spans as text for people, in lines of at most 100 characters."""
     width = max(map(len, SPANS))
-    return "\n".join(f"  {name:<{width}}  {span.level:<6}  {span.lane:<8}  "
-                     + span.meaning.replace("`", "") for name, span in SPANS.items())
+    lines = []
+    for name, span in SPANS.items():
+        begin = f"  {name:<{width}}  {span.level:<6}  {span.lane:<8}  "
+        lines += textwrap.wrap(span.meaning.replace("`", ""), 100, initial_indent=begin,
+                               subsequent_indent=" " * len(begin))
+    return "\n".join(lines)
