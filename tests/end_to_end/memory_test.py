@@ -155,7 +155,7 @@ class MemoryTest(Short):
         send(signal.SIGTERM, programs_of(job.pid, RANKS)[-1:])
         outcome = finish(job, began, 300)
         self.assertEqual(outcome.status, STOPPED, outcome)
-        self.assertRegex(outcome.errors, r"(?m)^0 of 1 clip(, \d+ of 1000 steps .*)?(, \w+ing.*)?$")
+        self.assertRegex(outcome.errors, r"(?m)^0 of \d clips?(, \d+ of \d+ steps .*)?(, \w+ing.*)?$")
         self.assertEqual(len(found), RANKS)
         for memory in found:
             self.assertEqual(set(memory), {"used", "limit", "others"})
