@@ -22,19 +22,24 @@ constexpr std::int64_t block_keys = Attention::block_keys;
 constexpr std::int64_t lanes = 16;  // partial sums of a row, added in a fixed order
 constexpr float log2_e = 1.44269504088896341F;
 
-using Lanes [[gnu::vector_size(lanes * sizeof(float))]] = float;
+// Half of the lanes: GCC takes vectors of AVX-512's size apart, number by number, for AVX2.
+using HalfLanes [[gnu::vector_size(lanes / 2 * sizeof(float))]] = float;
+
+[[gnu::always_inline]] inline void load(const float* x, HalfLanes& first, HalfLanes& second) {
+  std::memcpy(&first, x, sizeof(first));
+  std::memcpy(&second, x + lanes / 2, sizeof(second));
+}
 
 [[gnu::always_inline]] inline float max_score(const float* x, std::int64_t count) {
-  Lanes running = Lanes{} - std::numeric_limits<float>::infinity();
+  HalfLanes first = HalfLanes{} - std::numeric_limits<float>::infinity(), second = first;
   const std::int64_t even = count / lanes * lanes;
   for (std::int64_t k = 0; k < even; k += lanes) {
-    Lanes next;
-    std::memcpy(&next, x + k, sizeof(next));
-    running = next > running ? next : running;
+    HalfLanes a, b;
+    load(x + k, a, b);
+    first = a > first ? a : first;
+    second = b > second ? b : second;
   }
-  const auto first = __builtin_shufflevector(running, running, 0, 1, 2, 3, 4, 5, 6, 7);
-  const auto second = __builtin_shufflevector(running, running, 8, 9, 10, 11, 12, 13, 14, 15);
-  const auto half = first > second ? first : second;
+  const HalfLanes half = first > second ? first : second;
   const float even_half = std::max(std::max(half[0], half[2]), std::max(half[4], half[6]));
   const float odd_half = std::max(std::max(half[1], half[3]), std::max(half[5], half[7]));
   float largest = std::max(even_half, odd_half);
@@ -55,23 +60,21 @@ REELMESH_CLONES float softmax_block(float* scores, std::int64_t keys, float scal
   }
   // Rounding is monotonic and scale > 0, so the largest q·k gives the largest score.
   const float top = std::max(largest, scale * max_score(scores, keys));
-  float partial[lanes] = {};
+  for (std::int64_t k = 0; k < keys; ++k) {
+    scores[k] = exp2_approx(std::fma(scores[k], scale, -top));
+  }
+  HalfLanes first{}, second{};
   const std::int64_t even = keys / lanes * lanes;
   for (std::int64_t k = 0; k < even; k += lanes) {
-    for (std::int64_t i = 0; i < lanes; ++i) {
-      const float weight = exp2_approx(std::fma(scores[k + i], scale, -top));
-      scores[k + i] = weight;
-      partial[i] += weight;
-    }
+    HalfLanes a, b;
+    load(scores + k, a, b);
+    first += a;
+    second += b;
   }
-  for (std::int64_t half = lanes / 2; half > 1; half /= 2) {
-    for (std::int64_t i = 0; i < half; ++i) partial[i] += partial[i + half];
-  }
-  float block = partial[0] + partial[1];
-  for (std::int64_t k = even; k < keys; ++k) {
-    scores[k] = exp2_approx(std::fma(scores[k], scale, -top));
-    block += scores[k];
-  }
+  const HalfLanes partial = first + second;
+  float block = ((partial[0] + partial[4]) + (partial[2] + partial[6])) +
+                ((partial[1] + partial[5]) + (partial[3] + partial[7]));
+  for (std::int64_t k = even; k < keys; ++k) block += scores[k];
   const float factor = exp2_approx(largest - top);
   sum = sum * factor + block;
   largest = top;
