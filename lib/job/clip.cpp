@@ -238,9 +238,12 @@ std::vector<BatchOutline> form_batches(std::span<const ClipOutline> clips, const
   return batches;
 }
 
-std::int64_t batch_steps(const Batch& batch) {
-  const Clip& first = batch.front();
-  return std::ssize(batch) * (first.sampling.sampler->calls() - first.saved_step);
+std::int64_t batch_steps(const BatchOutline& batch, const ClipKinds& kinds) {
+  std::int64_t steps = 0;
+  for (const ClipOutline& clip : batch) {
+    steps += kinds[clip.kind].sampling.sampler->calls() - clip.saved_step;
+  }
+  return steps;
 }
 
 std::int64_t computed_batch_steps(const BatchOutline& batch, const ClipKinds& kinds) {
@@ -252,11 +255,6 @@ std::int64_t computed_batch_steps(const BatchOutline& batch, const ClipKinds& ki
     }
   }
   return steps;
-}
-
-std::int64_t batch_steps(const BatchOutline& batch, const ClipKinds& kinds) {
-  const ClipOutline& first = batch.front();
-  return std::ssize(batch) * (kinds[first.kind].sampling.sampler->calls() - first.saved_step);
 }
 
 std::string shown(const VideoSize& size) {

@@ -156,8 +156,7 @@ using BatchOutline = std::vector<ClipOutline>;
 std::vector<BatchOutline> form_batches(std::span<const ClipOutline> clips, const ClipKinds& kinds,
                                        int max_clips);
 
-/// The sum of the sampler steps that its clips still need.
-std::int64_t batch_steps(const Batch& batch);
+/// The sum of the sampler steps that clips, as of a batch, still need.
 std::int64_t batch_steps(const BatchOutline& batch, const ClipKinds& kinds);
 /// The same without steps that are not computed (sampler/step_cache.hpp).
 std::int64_t computed_batch_steps(const BatchOutline& batch, const ClipKinds& kinds);

@@ -1,12 +1,17 @@
 #pragma once
 // How far the clips of a job are.
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 
 #include "comm/activities.hpp"
 
 namespace reelmesh::pipeline {
+
+/// What a rank does with a clip: "encoding", "denoising", "decoding" or "writing"; otherwise empty.
+std::string_view clip_work(const comm::Activity& rank);
 
 /// For lines of the log. The time left follows from the times so far: of steps while any rank
 /// denoises, and of decoding while ranks only decode and write.
@@ -25,15 +30,13 @@ class ClipsProgress {
  private:
   struct Seen {
     std::int64_t complete = 0, steps = 0;
-    double seconds = 0;
   };
   std::string time_left(std::int64_t complete, std::int64_t steps) const;
 
   const std::int64_t clips_, steps_;
   const bool decodes_;
-  bool began_ = false;
-  Seen first_;
-  double last_ = 0;  ///< when line() was called last
+  std::optional<Seen> first_;  ///< by the first call of line()
+  double last_ = 0;            ///< when line() was called last
   double denoising_seconds_ = 0, decoding_seconds_ = 0;
 };
 

@@ -125,7 +125,7 @@ void JobRun::prepare_output() {
     stop::leave_if_requested("the index is written");
     write_index();
   });
-  begin_status(status_file_, status_of_clips(job_.output, job_, planned_, clips_));
+  begin_status(status_file_, status_of_clips(job_.output, planned_, clips_, job_.keep_video));
   begin_trace(traces_, planned_.plan, measured_peaks());
 }
 

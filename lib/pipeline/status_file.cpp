@@ -45,20 +45,11 @@ nlohmann::ordered_json as_json(const comm::Activity& rank, const Steps& steps) {
 
 // The clips that ranks work on: what they do with it, and which ranks.
 nlohmann::ordered_json at_work(const std::vector<comm::Activity>& activities, const Steps& steps) {
-  const auto clip_state = [](const comm::Activity& rank) -> std::string {
-    namespace spans = trace::spans;
-    if (rank.stage == spans::encode.name || rank.stage == spans::encode_image.name ||
-        rank.stage == spans::encode_video.name) {
-      return "encoding";
-    }
-    if (rank.stage == spans::decode.name) return "decoding";
-    if (rank.stage == spans::write.name) return "writing";
-    return rank.step >= 0 || rank.stage == spans::denoise_step.name ? "denoising" : "handed over";
-  };
   std::map<std::pair<int, std::string>, nlohmann::ordered_json> found;
   for (const comm::Activity& rank : activities) {
     if (rank.clip < 0) continue;
-    const std::string state = clip_state(rank);
+    const std::string_view work = clip_work(rank);
+    const std::string state(work.empty() ? "handed over" : work);
     nlohmann::ordered_json& clip = found[{rank.clip, state}];
     clip["clip"] = rank.clip;
     clip["state"] = state;
@@ -72,8 +63,8 @@ nlohmann::ordered_json at_work(const std::vector<comm::Activity>& activities, co
 
 }  // namespace
 
-StatusContent status_of_clips(const std::filesystem::path& output, const Job& described,
-                              const JobPlan& planned, const std::vector<ClipOutline>& made) {
+StatusContent status_of_clips(const std::filesystem::path& output, const JobPlan& planned,
+                              const std::vector<ClipOutline>& made, bool decodes) {
   const Steps steps = [&planned](const comm::Activity& rank) {
     return planned.clip_steps(rank.clip);
   };
@@ -82,12 +73,8 @@ StatusContent status_of_clips(const std::filesystem::path& output, const Job& de
                                   {"complete", count_clips(output)},
                                   {"at_work", at_work(activities, steps)}};
   };
-  std::int64_t all_steps = 0;
-  for (const BatchOutline& batch : form_batches(made, planned.kinds, described.batch)) {
-    all_steps += batch_steps(batch, planned.kinds);
-  }
-  const auto progress =
-      std::make_shared<ClipsProgress>(std::ssize(planned.clips), all_steps, described.keep_video);
+  const auto progress = std::make_shared<ClipsProgress>(std::ssize(planned.clips),
+                                                        batch_steps(made, planned.kinds), decodes);
   const auto line = [progress](const nlohmann::ordered_json& said,
                                const std::vector<comm::Activity>& activities, double seconds) {
     return progress->line(said.at("complete").get<std::int64_t>(), activities, seconds);

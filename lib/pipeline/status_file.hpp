@@ -26,9 +26,9 @@ struct StatusContent {
 };
 
 /// Of a job that makes clips: the numbers of all and of complete clips, and the clips at work.
-/// made: that are to be made. planned: must outlive the result.
-StatusContent status_of_clips(const std::filesystem::path& output, const Job& job,
-                              const JobPlan& planned, const std::vector<ClipOutline>& made);
+/// made: those that this job makes; decodes: to videos. planned: must outlive the result.
+StatusContent status_of_clips(const std::filesystem::path& output, const JobPlan& planned,
+                              const std::vector<ClipOutline>& made, bool decodes);
 
 /// A thread that says on standard error how far the job is (ProgressLine), and replaces
 /// OUT/status.json every two seconds, less often if that would take more
