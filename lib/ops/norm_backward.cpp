@@ -255,19 +255,23 @@ Tensor gated(const Tensor& d, const Gate& gate) {
       [&] { return Tensor::empty(d.shape(), d.dtype(), d.device()); });
 }
 
+void record_activation(Tensor& out, const Tensor& x, void (*backward)(const Tensor& x, Tensor& d)) {
+  Tape* const tape = Tape::of(x);
+  if (tape == nullptr) return;
+  tape->record(out, [tape, x, backward](Tensor d) {
+    Tape::own(d);
+    d = d.reshape(x.shape());
+    backward(x, d);
+    add_gradient(*tape, x, std::move(d));
+  });
+}
+
 Tensor gelu_tanh(const Tensor& x) {
   note_moved(2 * x.bytes());
   Tensor out = dispatch(
       x.device(), [&] { return gpu::gelu_tanh(x); }, [&] { return cpu::gelu_tanh(x); },
       [&] { return Tensor::empty(x.shape(), x.dtype(), x.device()); });
-  if (Tape* tape = Tape::of(x)) {
-    tape->record(out, [tape, x](Tensor d) {
-      Tape::own(d);
-      d = d.reshape(x.shape());
-      gelu_tanh_backward(x, d);
-      add_gradient(*tape, x, std::move(d));
-    });
-  }
+  record_activation(out, x, gelu_tanh_backward);
   return out;
 }
 

@@ -29,5 +29,7 @@ Tensor gelu_tanh(const Tensor& x);
 // d *= the derivative of an activation at x, in place; same shape and type.
 void gelu_tanh_backward(const Tensor& x, Tensor& d);
 void gelu_backward(const Tensor& x, Tensor& d);  ///< of ops::gelu()
+/// Records that `out` is a function of each element of x, with one of these gradients.
+void record_activation(Tensor& out, const Tensor& x, void (*backward)(const Tensor& x, Tensor& d));
 
 }  // namespace reelmesh::ops

@@ -314,14 +314,7 @@ Tensor gelu(const Tensor& x) {
   Tensor out = dispatch(
       x.device(), [&] { return gpu::gelu(x); }, [&] { return cpu::gelu(x); },
       [&] { return like(x); });
-  if (Tape* tape = Tape::of(x)) {
-    tape->record(out, [tape, x](Tensor d) {
-      Tape::own(d);
-      d = d.reshape(x.shape());
-      gelu_backward(x, d);
-      add_gradient(*tape, x, std::move(d));
-    });
-  }
+  record_activation(out, x, gelu_backward);
   return out;
 }
 

@@ -26,6 +26,7 @@ NOT_CUT = {
     "record_layer_norm": "records modulated_layer_norm; without a result",
     "record_gate": "records add_gated; without a result",
     "record_head_norm": "records normalise_and_rotate; without a result",
+    "record_activation": "records gelu and gelu_tanh; without a result",
 }
 
 
