@@ -131,6 +131,21 @@ ImageHeader decode_with_libav(InputFile file, Tensor* pixels) {
           .orientation = orientation_of_image(image.file())};
 }
 
+namespace {
+
+// Whether times of frames, ascending, differ from those of an even rate by more than a quarter of
+// the mean distance.
+bool vary(const std::vector<std::int32_t>& times) {
+  if (times.size() < 3) return false;
+  const double distance = static_cast<double>(times.back()) / static_cast<double>(times.size() - 1);
+  for (std::size_t i = 0; i < times.size(); ++i) {
+    if (std::abs(times[i] - static_cast<double>(i) * distance) > distance / 4 + 1) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
 VideoFacts video_facts(const std::filesystem::path& file, const std::string& where) {
   VideoStream video(file, where);
   VideoFacts facts{.fps = video.fps()};
@@ -153,15 +168,6 @@ VideoFacts video_facts(const std::filesystem::path& file, const std::string& whe
     if (facts.fps <= 0 || !vary(facts.times)) facts.times.clear();
   }
   return facts;
-}
-
-bool vary(const std::vector<std::int32_t>& times) {
-  if (times.size() < 3) return false;
-  const double distance = static_cast<double>(times.back()) / static_cast<double>(times.size() - 1);
-  for (std::size_t i = 0; i < times.size(); ++i) {
-    if (std::abs(times[i] - static_cast<double>(i) * distance) > distance / 4 + 1) return true;
-  }
-  return false;
 }
 
 std::int64_t nearest_frame(const std::vector<std::int32_t>& times, double milliseconds) {

@@ -23,12 +23,9 @@ struct VideoFacts {
   std::vector<std::int32_t> times;
 };
 
-/// Whether times of frames, ascending, leave those of an even rate by more than a quarter of the
-/// mean distance.
-bool vary(const std::vector<std::int32_t>& times);
-
-/// The frame whose time is the nearest to this one, the later of two: from 0 on. That after the
-/// last one from half a distance behind it on.
+/// The number of the frame whose time is the nearest to this one, of two the later. times:
+/// VideoFacts::times. It is that of all frames, past the last one, if a further frame at the
+/// distance of the last two would be nearer.
 std::int64_t nearest_frame(const std::vector<std::int32_t>& times, double milliseconds);
 
 /// Counts the frames of the first video stream without decoding them all to memory. where: begins
