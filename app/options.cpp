@@ -302,6 +302,17 @@ const char* const max_time_help =
     "a job of "
     "Slurm 23.02 or later stops a minute before its end";
 
+// The options of a command that starts jobs, `own` among them, and those of the jobs.
+std::vector<HelpSection> all_sections(JobKind kind, const std::vector<HelpLine>& own) {
+  std::vector<HelpLine> lines{{"--config FILE", "job file"}};
+  lines.insert(lines.end(), own.begin(), own.end());
+  lines.push_back({"--max-time TIME|none", max_time_help});
+  lines.push_back({"--help", "print this text"});
+  std::vector<HelpSection> sections = option_sections(kind);
+  sections.insert(sections.begin(), {"Options", lines});
+  return sections;
+}
+
 }  // namespace
 
 Job parse_run(int argc, const char* const* argv,
@@ -332,18 +343,12 @@ Job parse_train(int argc, const char* const* argv) {
 }
 
 HelpPage train_help() {
-  std::vector<HelpSection> sections{{"Options",
-                                     {{"--config FILE", "job file"},
-                                      {"--max-time TIME|none", max_time_help},
-                                      {"--help", "print this text"}}}};
-  const std::vector<HelpSection> of_job = option_sections(JobKind::training);
-  sections.insert(sections.end(), of_job.begin(), of_job.end());
   return {.purpose =
               "Trains a LoRA of a checkpoint on videos with captions, with the same bits on any\n"
               "number of ranks, and writes it to lora/ in output.path.",
           .usage = "mpirun -n N reelmesh train [--config FILE] [--section.key value ...]",
           .notes = job_file_text("train.steps 1000", "steps = 1000", "train"),
-          .sections = sections,
+          .sections = all_sections(JobKind::training, {}),
           .examples =
               "mpirun -n 4 reelmesh train --model.path models/CogVideoX-2b --output.path out \\\n"
               "    --data.path clips --train.steps 1000\n"
@@ -356,17 +361,10 @@ HelpPage run_help() {
   const char* const from =
       "run the job of this file again, with its prompts, settings and layout options, into another "
       "output.path. Options on the command line win, also over the settings of its clips";
-  std::vector<HelpSection> sections{{"Options",
-                                     {{"--config FILE", "job file"},
-                                      {"--from JOB.h5", from},
-                                      {"--max-time TIME|none", max_time_help},
-                                      {"--help", "print this text"}}}};
-  const std::vector<HelpSection> of_job = option_sections(JobKind::clips);
-  sections.insert(sections.end(), of_job.begin(), of_job.end());
   return {.purpose = "Makes the clips of a job and writes them to output.path.",
           .usage = "mpirun -n N reelmesh run [--config FILE] [--section.key value ...]",
           .notes = job_file_text("sample.steps 20", "steps = 20", "sample"),
-          .sections = sections,
+          .sections = all_sections(JobKind::clips, {{"--from JOB.h5", from}}),
           .examples =
               "mpirun -n 4 reelmesh run --model.path models/CogVideoX-2b --output.path out \\\n"
               "    --prompt.text 'A red fox walks through snow'\n"
