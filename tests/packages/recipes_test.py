@@ -197,10 +197,12 @@ class Recipes(unittest.TestCase):
                 self.assertEqual(found[1], least[spack_name], conda_name)
         self.assertGreaterEqual(compared, 12)
 
-    def test_the_conda_recipe_has_the_version(self):
+    def test_recipe_and_citation_have_the_version(self):
         project = re.search(r"project\(reelmesh VERSION ([\d.]+)", (SOURCE / "CMakeLists.txt").read_text())[1]
         recipe = re.search(r'^  version: "(.*)"$', CONDA.read_text(encoding="utf-8"), re.MULTILINE)[1]
         self.assertEqual(recipe, project, "version in tools/packages/conda/recipe.yaml")
+        cited = re.search(r"^version: (.*)$", (SOURCE / "CITATION.cff").read_text(), re.MULTILINE)[1]
+        self.assertEqual(cited, project, "version in CITATION.cff")
 
     def test_choices_are_those_of_cmake(self):
         recipe = Spack()
