@@ -12,6 +12,7 @@
 #include "ops/onednn.hpp"
 #include "ops/packing.hpp"
 #include "ops/parallel.hpp"
+#include "ops/row_sums.hpp"
 #include "tensor/convert.hpp"
 
 namespace reelmesh::ops {
@@ -19,16 +20,7 @@ namespace {
 
 constexpr std::int64_t tile_rows = TileProduct::tile_rows;  // queries of one task
 constexpr std::int64_t block_keys = Attention::block_keys;
-constexpr std::int64_t lanes = 16;  // partial sums of a row, added in a fixed order
 constexpr float log2_e = 1.44269504088896341F;
-
-// Half of the lanes: GCC takes vectors of AVX-512's size apart, number by number, for AVX2.
-using HalfLanes [[gnu::vector_size(lanes / 2 * sizeof(float))]] = float;
-
-[[gnu::always_inline]] inline void load(const float* x, HalfLanes& first, HalfLanes& second) {
-  std::memcpy(&first, x, sizeof(first));
-  std::memcpy(&second, x + lanes / 2, sizeof(second));
-}
 
 [[gnu::always_inline]] inline float max_score(const float* x, std::int64_t count) {
   HalfLanes first = HalfLanes{} - std::numeric_limits<float>::infinity(), second = first;
@@ -63,18 +55,7 @@ REELMESH_CLONES float softmax_block(float* scores, std::int64_t keys, float scal
   for (std::int64_t k = 0; k < keys; ++k) {
     scores[k] = exp2_approx(std::fma(scores[k], scale, -top));
   }
-  HalfLanes first{}, second{};
-  const std::int64_t even = keys / lanes * lanes;
-  for (std::int64_t k = 0; k < even; k += lanes) {
-    HalfLanes a, b;
-    load(scores + k, a, b);
-    first += a;
-    second += b;
-  }
-  const HalfLanes partial = first + second;
-  float block = ((partial[0] + partial[4]) + (partial[2] + partial[6])) +
-                ((partial[1] + partial[5]) + (partial[3] + partial[7]));
-  for (std::int64_t k = even; k < keys; ++k) block += scores[k];
+  const float block = vector_sum(scores, keys);
   const float factor = exp2_approx(largest - top);
   sum = sum * factor + block;
   largest = top;

@@ -56,6 +56,15 @@ float* row_scratch(std::int64_t n) {
   return static_cast<float*>(thread_scratch(4, static_cast<std::size_t>(n) * sizeof(float)));
 }
 
+// These values: where they are, or in the thread's scratch.
+template <class T>
+const float* as_floats(const T* x, std::int64_t n) {
+  if constexpr (std::is_same_v<T, float>) return x;
+  float* values = row_scratch(n);
+  convert(x, values, n);
+  return values;
+}
+
 // Calls f(row index, row as floats) for each row of x; f changes the row, which goes to out.
 template <class F>
 void for_each_row(const Tensor& x, Tensor& out, F&& f) {
@@ -162,15 +171,15 @@ void add_gated(Tensor& x, const Tensor& y, const Tensor& table, int gate,
 // rotate_pair() of each pair.
 [[gnu::always_inline]] inline void rotate(float* x, std::int64_t n, const float* c,
                                           const float* s) {
-  constexpr Lanes signs = {-1, 1, -1, 1, -1, 1, -1, 1, -1, 1, -1, 1, -1, 1, -1, 1};
-  const std::int64_t even = n / lanes * lanes;
-  for (std::int64_t i = 0; i < even; i += lanes) {
-    Lanes v, cosines, sines;
+  constexpr HalfLanes signs = {-1, 1, -1, 1, -1, 1, -1, 1};
+  constexpr std::int64_t width = lanes / 2;
+  const std::int64_t even = n / width * width;
+  for (std::int64_t i = 0; i < even; i += width) {
+    HalfLanes v, cosines, sines;
     std::memcpy(&v, x + i, sizeof(v));
     std::memcpy(&cosines, c + i, sizeof(v));
     std::memcpy(&sines, s + i, sizeof(v));
-    const Lanes other =
-        __builtin_shufflevector(v, v, 1, 0, 3, 2, 5, 4, 7, 6, 9, 8, 11, 10, 13, 12, 15, 14);
+    const HalfLanes other = __builtin_shufflevector(v, v, 1, 0, 3, 2, 5, 4, 7, 6);
     v = v * cosines + other * (sines * signs);
     std::memcpy(x + i, &v, sizeof(v));
   }
@@ -236,11 +245,54 @@ void norm_together_and_rotate(Tensor& x, const Tensor& weight, float eps, const 
   });
 }
 
-REELMESH_CLONES void add_sums(const float* x, std::int64_t n, double* sums, double* squares) {
-  for (std::int64_t i = 0; i < n; ++i) {
-    const double value = x[i];
-    sums[i] += value;
-    squares[i] += value * value;
+REELMESH_CLONES void to_doubles(const float* x, double* y, std::int64_t n) {
+  for (std::int64_t i = 0; i < n; ++i) y[i] = x[i];
+}
+
+// Adds the channels of pixels, and their squares, to these sums.
+REELMESH_CLONES void add_pixels(const double* x, std::int64_t pixels, std::int64_t channels,
+                                double* sums, double* squares) {
+  using Doubles [[gnu::vector_size(4 * sizeof(double))]] = double;
+  constexpr std::int64_t width = 4, parts = 4, block = width * parts;
+  const std::int64_t even = channels / block * block;
+  for (std::int64_t first = 0; first < even; first += block) {
+    Doubles sum[parts], square[parts];  // in registers
+#pragma GCC unroll 4
+    for (std::int64_t part = 0; part < parts; ++part) {
+      std::memcpy(&sum[part], sums + first + part * width, sizeof(Doubles));
+      std::memcpy(&square[part], squares + first + part * width, sizeof(Doubles));
+    }
+    for (std::int64_t pixel = 0; pixel < pixels; ++pixel) {
+#pragma GCC unroll 4
+      for (std::int64_t part = 0; part < parts; ++part) {
+        Doubles value;
+        std::memcpy(&value, x + pixel * channels + first + part * width, sizeof(value));
+        sum[part] += value;
+        square[part] += value * value;
+      }
+    }
+#pragma GCC unroll 4
+    for (std::int64_t part = 0; part < parts; ++part) {
+      std::memcpy(sums + first + part * width, &sum[part], sizeof(Doubles));
+      std::memcpy(squares + first + part * width, &square[part], sizeof(Doubles));
+    }
+  }
+  for (std::int64_t pixel = 0; pixel < pixels; ++pixel) {
+    for (std::int64_t i = even; i < channels; ++i) {
+      const double value = x[pixel * channels + i];
+      sums[i] += value;
+      squares[i] += value * value;
+    }
+  }
+}
+
+// Adds the sum of each group of `size` channels to that of the group.
+REELMESH_CLONES void add_groups(const double* sums, std::int64_t size, std::size_t groups,
+                                ExactSum* into) {
+  for (std::size_t group = 0; group < groups; ++group, sums += size) {
+    double sum = 0;
+    for (std::int64_t channel = 0; channel < size; ++channel) sum += sums[channel];
+    into[group].add(sum);
   }
 }
 
@@ -254,24 +306,18 @@ std::vector<ExactSum> group_sums(const Tensor& x, std::int64_t groups, std::int6
   visit_float(x.dtype(), [&](auto type) {
     using T = decltype(type);
     parallel_for(lines, 1, [&](std::int64_t line) {
-      std::vector<double> sums(static_cast<std::size_t>(2 * channels)), grouped(count);
-      float* values = row_scratch(channels);
+      std::vector<double> sums(static_cast<std::size_t>(2 * channels));
+      std::vector<double> values(static_cast<std::size_t>(cell * channels));
       for (std::int64_t left = 0; left < columns; left += cell) {
         std::fill(sums.begin(), sums.end(), 0.0);
         for (std::int64_t i = 0; i < frames * cell; ++i) {
           const std::int64_t row = i / cell * rows + line * cell + i % cell;
-          for (std::int64_t column = left; column < left + cell; ++column) {
-            convert(x.data<T>() + (row * columns + column) * channels, values, channels);
-            add_sums(values, channels, sums.data(), sums.data() + channels);
-          }
+          const T* pixels = x.data<T>() + (row * columns + left) * channels;
+          to_doubles(as_floats(pixels, cell * channels), values.data(), cell * channels);
+          add_pixels(values.data(), cell, channels, sums.data(), sums.data() + channels);
         }
-        std::fill(grouped.begin(), grouped.end(), 0.0);
-        for (std::size_t c = 0; c < sums.size(); ++c) {
-          grouped[c / static_cast<std::size_t>(size)] += sums[c];
-        }
-        for (std::size_t g = 0; g < count; ++g) {
-          of_lines[static_cast<std::size_t>(line) * count + g].add(grouped[g]);
-        }
+        add_groups(sums.data(), size, count,
+                   of_lines.data() + static_cast<std::size_t>(line) * count);
       }
     });
   });

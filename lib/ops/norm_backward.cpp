@@ -18,22 +18,6 @@
 namespace reelmesh::ops {
 namespace {
 
-// The sums of d and of d·x, with the order of vector_sum().
-[[gnu::always_inline]] inline float sum_of_products(const float* d, const float* x,
-                                                    std::int64_t n) {
-  Lanes partial = {};
-  const std::int64_t even = n / lanes * lanes;
-  for (std::int64_t i = 0; i < even; i += lanes) {
-    Lanes a, b;
-    std::memcpy(&a, d + i, sizeof(a));
-    std::memcpy(&b, x + i, sizeof(b));
-    partial += a * b;
-  }
-  float sum = sum_of_lanes(partial);
-  for (std::int64_t i = even; i < n; ++i) sum += d[i] * x[i];
-  return sum;
-}
-
 // d: of the norm's result; replaced by that of x, which is replaced by the normalised x.
 [[gnu::always_inline]] inline void norm_backward(float* x, float* d, std::int64_t n,
                                                  const float* weight, bool centred, float eps) {

@@ -7,39 +7,60 @@ namespace reelmesh::ops {
 
 // Sums have 16 partial sums, whose halves are added in turn.
 constexpr std::int64_t lanes = 16;
-using Lanes [[gnu::vector_size(lanes * sizeof(float))]] = float;
+// Half of them: GCC takes vectors of AVX-512's size apart, number by number, for AVX2.
+using HalfLanes [[gnu::vector_size(lanes / 2 * sizeof(float))]] = float;
 
-[[gnu::always_inline]] inline float sum_of_lanes(const Lanes& x) {
-  const auto eight = __builtin_shufflevector(x, x, 0, 1, 2, 3, 4, 5, 6, 7) +
-                     __builtin_shufflevector(x, x, 8, 9, 10, 11, 12, 13, 14, 15);
-  return ((eight[0] + eight[4]) + (eight[2] + eight[6])) +
-         ((eight[1] + eight[5]) + (eight[3] + eight[7]));
+[[gnu::always_inline]] inline void load(const float* x, HalfLanes& first, HalfLanes& second) {
+  std::memcpy(&first, x, sizeof(first));
+  std::memcpy(&second, x + lanes / 2, sizeof(second));
+}
+
+[[gnu::always_inline]] inline float sum_of_lanes(const HalfLanes& first, const HalfLanes& second) {
+  const HalfLanes x = first + second;
+  return ((x[0] + x[4]) + (x[2] + x[6])) + ((x[1] + x[5]) + (x[3] + x[7]));
 }
 
 [[gnu::always_inline]] inline float vector_sum(const float* x, std::int64_t n) {
-  Lanes partial = {};
+  HalfLanes first{}, second{}, a, b;
   const std::int64_t even = n / lanes * lanes;
   for (std::int64_t i = 0; i < even; i += lanes) {
-    Lanes next;
-    std::memcpy(&next, x + i, sizeof(next));
-    partial += next;
+    load(x + i, a, b);
+    first += a;
+    second += b;
   }
-  float sum = sum_of_lanes(partial);
+  float sum = sum_of_lanes(first, second);
   for (std::int64_t i = even; i < n; ++i) sum += x[i];
   return sum;
 }
 
 [[gnu::always_inline]] inline float sum_of_squares(const float* x, std::int64_t n, float mean) {
-  Lanes partial = {};
+  HalfLanes first{}, second{}, a, b;
   const std::int64_t even = n / lanes * lanes;
   for (std::int64_t i = 0; i < even; i += lanes) {
-    Lanes next;
-    std::memcpy(&next, x + i, sizeof(next));
-    next -= mean;
-    partial += next * next;
+    load(x + i, a, b);
+    a -= mean;
+    b -= mean;
+    first += a * a;
+    second += b * b;
   }
-  float sum = sum_of_lanes(partial);
+  float sum = sum_of_lanes(first, second);
   for (std::int64_t i = even; i < n; ++i) sum += (x[i] - mean) * (x[i] - mean);
+  return sum;
+}
+
+// The sum of x·y.
+[[gnu::always_inline]] inline float sum_of_products(const float* x, const float* y,
+                                                    std::int64_t n) {
+  HalfLanes first{}, second{}, a, b, c, d;
+  const std::int64_t even = n / lanes * lanes;
+  for (std::int64_t i = 0; i < even; i += lanes) {
+    load(x + i, a, b);
+    load(y + i, c, d);
+    first += a * c;
+    second += b * d;
+  }
+  float sum = sum_of_lanes(first, second);
+  for (std::int64_t i = even; i < n; ++i) sum += x[i] * y[i];
   return sum;
 }
 
