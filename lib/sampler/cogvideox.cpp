@@ -22,9 +22,19 @@ std::span<const CogVideoXSampler> cogvideox_samplers() {
   return all;
 }
 
+CleanFactors DdimSampler::clean_factors(int i) const {
+  const DdimCoefficients c = ddim_coefficients(schedule_, i);
+  return {c.sample_to_clean, -c.v_to_clean};
+}
+
 void DdimSampler::step(int i, const Tensor& prediction, Tensor& x, std::vector<Tensor>& /*history*/,
                        const DrawNoise& /*draw*/) const {
   ddim_step(ddim_coefficients(schedule_, i), prediction, x);
+}
+
+CleanFactors DpmSampler::clean_factors(int i) const {
+  const DpmCoefficients c = dpm_coefficients(schedule_, i);
+  return {c.sample_to_clean, -c.v_to_clean};
 }
 
 void DpmSampler::step(int i, const Tensor& prediction, Tensor& x, std::vector<Tensor>& history,

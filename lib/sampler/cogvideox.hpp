@@ -24,6 +24,7 @@ class DdimSampler final : public Sampler {
   double timestep(int i) const override { return schedule_.timestep(i); }
   void step(int i, const Tensor& prediction, Tensor& x, std::vector<Tensor>& history,
             const DrawNoise& draw) const override;
+  CleanFactors clean_factors(int i) const override;
 
  private:
   NoiseSchedule schedule_;
@@ -40,6 +41,7 @@ class DpmSampler final : public Sampler {
   int draws(int i) const { return i == 0 || schedule_.target(i) < 0 ? 1 : 2; }
   void step(int i, const Tensor& prediction, Tensor& x, std::vector<Tensor>& history,
             const DrawNoise& draw) const override;
+  CleanFactors clean_factors(int i) const override;
 
  private:
   NoiseSchedule schedule_;

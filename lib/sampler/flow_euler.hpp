@@ -20,6 +20,7 @@ class FlowEuler final : public Sampler {
   /// x ← x + (σ′ − σ)·prediction; x and prediction: [frame, channel, row, column].
   void step(int i, const Tensor& prediction, Tensor& x, std::vector<Tensor>& history,
             const DrawNoise& draw) const override;
+  CleanFactors clean_factors(int i) const override;
 
  private:
   FlowSchedule schedule_;

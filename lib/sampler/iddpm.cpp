@@ -91,6 +91,11 @@ Iddpm::Iddpm(const IddpmConfig& config, int steps) {
   }
 }
 
+CleanFactors Iddpm::clean_factors(int i) const {
+  const IddpmCoefficients& c = coefficients_.at(static_cast<std::size_t>(i));
+  return {c.sample_to_clean, -c.noise_to_clean};
+}
+
 void Iddpm::step(int i, const Tensor& prediction, Tensor& x, std::vector<Tensor>& /*history*/,
                  const DrawNoise& draw) const {
   const Shape& shape = x.shape();

@@ -55,6 +55,7 @@ class Iddpm final : public Sampler {
   /// not correctly rounded. Keeps nothing between steps.
   void step(int i, const Tensor& prediction, Tensor& x, std::vector<Tensor>& history,
             const DrawNoise& draw) const override;
+  CleanFactors clean_factors(int i) const override;
 
  private:
   std::vector<std::int64_t> timesteps_;

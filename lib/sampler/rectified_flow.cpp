@@ -48,6 +48,7 @@ RectifiedFlow::RectifiedFlow(const RectifiedFlowConfig& config, int steps, const
   for (std::size_t i = 0; i < timesteps_.size(); ++i) {
     const float next = i + 1 < timesteps_.size() ? timesteps_[i + 1] : 0.0F;
     strides_.push_back((timesteps_[i] - next) / whole);
+    levels_.push_back(timesteps_[i] / whole);
   }
 }
 
@@ -69,6 +70,10 @@ void flow_step(float stride, const Tensor& prediction, Tensor& x) {
   };
   dispatch(
       x.device(), [&] { gpu::flow_step(stride, prediction, x); }, on_cpu);
+}
+
+CleanFactors RectifiedFlow::clean_factors(int i) const {
+  return {1, levels_.at(static_cast<std::size_t>(i))};
 }
 
 void RectifiedFlow::step(int i, const Tensor& prediction, Tensor& x,

@@ -50,10 +50,12 @@ class RectifiedFlow final : public Sampler {
   /// between steps.
   void step(int i, const Tensor& prediction, Tensor& x, std::vector<Tensor>& history,
             const DrawNoise& draw) const override;
+  CleanFactors clean_factors(int i) const override;
 
  private:
   std::vector<float> timesteps_;
   std::vector<float> strides_;  ///< size of each step, in units of num_timesteps
+  std::vector<float> levels_;   ///< of noise before each step, likewise
 };
 
 }  // namespace reelmesh

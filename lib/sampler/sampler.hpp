@@ -9,6 +9,12 @@
 
 namespace reelmesh {
 
+/// x0 = sample·x + prediction·p for each element: the clean latents that the model's prediction p
+/// for the latents x means.
+struct CleanFactors {
+  float sample = 1, prediction = 0;
+};
+
 class Sampler {
  public:
   /// Fills the span (host memory) with this rank's box of the next noise array of the latents.
@@ -31,6 +37,13 @@ class Sampler {
   /// of the host, except where the derived class says otherwise.
   virtual void step(int i, const Tensor& prediction, Tensor& x, std::vector<Tensor>& history,
                     const DrawNoise& draw) const = 0;
+
+  /// Of step i.
+  virtual CleanFactors clean_factors(int i) const = 0;
 };
+
+/// The clean latents (x0) that a prediction means, on the host. x, prediction: as Sampler::step
+/// takes them; channels of the prediction after those of x are ignored.
+Tensor clean_latents(const CleanFactors& factors, const Tensor& prediction, const Tensor& x);
 
 }  // namespace reelmesh

@@ -52,6 +52,10 @@ UniPcCoefficients UniPc::coefficients(int i) const {
   return c;
 }
 
+CleanFactors UniPc::clean_factors(int i) const {
+  return {1, -schedule_.sigmas.at(static_cast<std::size_t>(i))};
+}
+
 void UniPc::step(int i, const Tensor& prediction, Tensor& x, std::vector<Tensor>& history,
                  const DrawNoise& /*draw*/) const {
   if (i == 0) {

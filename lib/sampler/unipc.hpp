@@ -50,6 +50,7 @@ class UniPc final : public Sampler {
   /// prediction: the guided velocity, of as many elements as x.
   void step(int i, const Tensor& prediction, Tensor& x, std::vector<Tensor>& history,
             const DrawNoise& draw) const override;
+  CleanFactors clean_factors(int i) const override;
 
  private:
   double lambda(int i) const;

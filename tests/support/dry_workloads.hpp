@@ -55,6 +55,7 @@ class StillSampler final : public Sampler {
   int calls() const override { return int(timesteps_.size()); }
   double timestep(int i) const override { return timesteps_.at(std::size_t(i)); }
   void step(int, const Tensor&, Tensor&, std::vector<Tensor>&, const DrawNoise&) const override {}
+  CleanFactors clean_factors(int) const override { return {}; }
 
  private:
   std::vector<double> timesteps_;
