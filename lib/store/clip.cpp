@@ -14,7 +14,8 @@ std::filesystem::path clip_path(const std::filesystem::path& folder, int index) 
 }
 
 void write_clip(const comm::Group& group, const std::filesystem::path& folder,
-                const ClipRecord& record, const ClipArrays& values, bool replace) {
+                const ClipRecord& record, const ClipArrays& values, bool replace,
+                std::optional<std::int64_t> stopped_after) {
   std::vector<StoredArray> arrays;
   for (const auto& array : clip_arrays) {
     const std::optional<Sharded>& x = values.*array.values;
@@ -43,6 +44,9 @@ void write_clip(const comm::Group& group, const std::filesystem::path& folder,
                [&](hid_t file, const Checksums&) {
                  hdf5::write_title(file, fmt::format("clip {} of reelmesh", record.index));
                  hdf5::write_record(file, record);
+                 if (stopped_after) {
+                   hdf5::write_attribute(file, stopped_after_name, *stopped_after);
+                 }
                });
 }
 

@@ -74,7 +74,8 @@ inline constexpr int first_clip_in_folder = 10000, clips_of_folder = 1000;
 std::filesystem::path clip_path(const std::filesystem::path& folder, int index);
 
 /// Writes the file of clip_path from all ranks of `group`, which hold the arrays. Collective;
-/// every rank passes the same record and the same arrays.
+/// every rank passes the same record and the same arrays. stopped_after: of a preview, the steps
+/// after which it was made; its latents are the clean ones that were predicted then.
 ///
 /// Arrays are stored in compressed chunks with checksums, one index of the first axis each. A chunk
 /// is written by one rank, so arrays are moved to whole indices of the first axis first.
@@ -84,15 +85,19 @@ std::filesystem::path clip_path(const std::filesystem::path& folder, int index);
 /// Error(cannot_create) if the file cannot be created, or exists and `replace` is not set;
 /// Error(io) if writing fails, for instance on a full disk.
 void write_clip(const comm::Group& group, const std::filesystem::path& folder,
-                const ClipRecord& record, const ClipArrays& arrays, bool replace);
+                const ClipRecord& record, const ClipArrays& arrays, bool replace,
+                std::optional<std::int64_t> stopped_after = {});
 
 /// True if the file can be opened, holds the arrays in these shapes (and the token ids if
 /// `expected` has some), all their values can be read with correct checksums, and the
-/// attributes that are compared (ClipRecord::for_each_attribute) have the values of `expected`. Not
-/// collective. The
+/// attributes that are compared (ClipRecord::for_each_attribute) have the values of `expected`, and
+/// it is no preview. Not collective. The
 /// file is untrusted: links are not followed, plugins are not loaded, and a file that cannot be
 /// parsed counts as incomplete.
 bool clip_complete(const std::filesystem::path& path, const ClipRecord& expected,
                    const ClipShapes& shapes);
+/// The same, but that it is a preview.
+bool is_preview(const std::filesystem::path& path, const ClipRecord& expected,
+                const ClipShapes& shapes);
 
 }  // namespace reelmesh

@@ -7,6 +7,9 @@
 
 namespace reelmesh {
 
+/// Attribute of files that are previews.
+inline constexpr const char* stopped_after_name = "stopped_after";
+
 inline const std::array<MemberArray<OfClipArrays>, 4> clip_arrays{{
     {{"video",
       "video, RGB",

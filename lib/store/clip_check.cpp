@@ -21,15 +21,26 @@ bool holds_ids(hid_t file, const std::vector<std::int32_t>& ids) {
   }
 }
 
+bool holds_clip(const std::filesystem::path& path, const ClipRecord& expected,
+                const ClipShapes& shapes, bool is_preview) {
+  const hdf5::File file = hdf5::open_if_valid(path);
+  if (!file) return false;
+  return (H5Aexists(file.get(), stopped_after_name) > 0) == is_preview &&
+         hdf5::has_record(file.get(), expected) &&
+         holds_arrays(file.get(), expected_arrays(clip_arrays, shapes)) &&
+         holds_ids(file.get(), expected.token_ids);
+}
+
 }  // namespace
 
 bool clip_complete(const std::filesystem::path& path, const ClipRecord& expected,
                    const ClipShapes& shapes) {
-  const hdf5::File file = hdf5::open_if_valid(path);
-  if (!file) return false;
-  return hdf5::has_record(file.get(), expected) &&
-         holds_arrays(file.get(), expected_arrays(clip_arrays, shapes)) &&
-         holds_ids(file.get(), expected.token_ids);
+  return holds_clip(path, expected, shapes, false);
+}
+
+bool is_preview(const std::filesystem::path& path, const ClipRecord& expected,
+                const ClipShapes& shapes) {
+  return holds_clip(path, expected, shapes, true);
 }
 
 }  // namespace reelmesh

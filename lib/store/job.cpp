@@ -90,7 +90,8 @@ void write_states(hid_t file, const std::vector<JobClip>& clips) {
   const hdf5::Datatype state = hdf5::enumeration({{"MISSING", ClipState::missing},
                                                   {"SAVED", ClipState::saved},
                                                   {"FAILED", ClipState::failed},
-                                                  {"COMPLETE", ClipState::complete}});
+                                                  {"COMPLETE", ClipState::complete},
+                                                  {"PREVIEW", ClipState::preview}});
   const hdf5::Datatype type = hdf5::compound(
       sizeof(StateRow),
       {{"clip", offsetof(StateRow, clip), H5T_NATIVE_INT32},

@@ -13,7 +13,13 @@ namespace reelmesh {
 
 /// How far a clip of a job has come.
 struct ClipState {
-  enum State { missing, saved, failed, complete };
+  enum State {
+    missing,
+    saved,
+    failed,
+    complete,
+    preview,  ///< left by sample.stop-after: saved, and its file is a preview
+  };
   State state = missing;
   std::string reason;  ///< why it failed
 };
@@ -73,7 +79,8 @@ struct JobRecord {
   bool unfinished() const { return status == "unfinished"; }
   /// Whether /clips and /videos lead to the file of this clip.
   bool lists(std::size_t clip) const {
-    return unfinished() || clips[clip].state.state == ClipState::complete;
+    const ClipState::State state = clips[clip].state.state;
+    return unfinished() || state == ClipState::complete || state == ClipState::preview;
   }
 };
 
@@ -87,8 +94,8 @@ std::string iso8601_now();
 /// /validation_samples/000000 … of links into the cache, with the attributes `prompt` and `file`.
 /// Links to files in the folder are relative, so it can be moved. While the job
 /// is unfinished all clips are linked, whose files need not exist; afterwards those that are
-/// complete, and a trace that exists, since netCDF opens no file with a link that leads nowhere.
-/// Under a temporary name until complete. Error(cannot_create), Error(io).
+/// complete or previews, and a trace that exists, since netCDF opens no file with a link that leads
+/// nowhere. Under a temporary name until complete. Error(cannot_create), Error(io).
 void write_job(const std::filesystem::path& folder, const JobRecord& record);
 
 }  // namespace reelmesh

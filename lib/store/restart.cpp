@@ -109,6 +109,13 @@ std::optional<RestartFile> RestartFile::open(const std::filesystem::path& folder
   return restart;
 }
 
+std::int64_t RestartFile::step_of(const std::filesystem::path& folder, int clip) {
+  const hdf5::File file = hdf5::open_if_valid(restart_path(folder, clip));
+  const auto step = file ? hdf5::read_unsigned(file.get(), "step") : std::nullopt;
+  constexpr std::uint64_t max_step = 1000;
+  return static_cast<std::int64_t>(std::min(step.value_or(0), max_step));
+}
+
 bool RestartFile::has_other_version(const std::filesystem::path& folder, int clip) {
   const hdf5::File file = hdf5::open_if_valid(restart_path(folder, clip));
   return file && hdf5::read_unsigned(file.get(), "step") && !has_version(file.get());

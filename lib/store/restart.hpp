@@ -75,6 +75,10 @@ class RestartFile {
                                          const ClipRecord& clip, const std::string& inputs,
                                          const RestartShapes& shapes);
 
+  /// The steps that are completed, as the file of a clip says, of which nothing else is checked; 0
+  /// if there is none.
+  static std::int64_t step_of(const std::filesystem::path& folder, int clip);
+
   /// Whether the file of a clip is a restart file of another version.
   static bool has_other_version(const std::filesystem::path& folder, int clip);
 

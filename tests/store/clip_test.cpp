@@ -123,6 +123,21 @@ TEST_F(Clip, HoldsWhatTheRanksHeldInUnevenAndEmptyRows) {
   EXPECT_TRUE(clip_complete(file(), record(), shapes()));
 }
 
+TEST_F(Clip, IsNoCompleteOneAsAPreview) {
+  write();
+  EXPECT_FALSE(is_preview(file(), record(), shapes()));
+  const Sharded video = filled(world, rows(video_shape, 1), DType::uint8);
+  const ClipShapes shapes{video_shape, {}, {}, {}};
+  write_clip(world, folder.path(), record(), {.video = video}, true, 5);
+  EXPECT_FALSE(clip_complete(file(), record(), shapes));
+  EXPECT_TRUE(is_preview(file(), record(), shapes));
+  ClipRecord other = record();
+  other.settings.steps = 49;
+  EXPECT_FALSE(is_preview(file(), other, shapes));
+  const hdf5::File h5 = hdf5::open_for_reading(file());
+  EXPECT_EQ(hdf5::read_unsigned(h5.get(), "stopped_after"), 5U);
+}
+
 TEST_F(Clip, TakesBoxesOfSeveralAxesAndArraysOfOneRank) {
   std::vector<int> parts{1, world.size(), 1, 1};
   if (world.size() == 4) parts = {1, 2, 2, 1};

@@ -46,7 +46,7 @@ JobRecord job_record() {
   r.measured_seconds = 2096.25;
   r.status = "failed";
   r.clips = {clip({ClipState::complete, {}}, "one", 0),
-             clip({ClipState::complete, {}}, "zwei größe", 1),
+             clip({ClipState::preview, {}}, "zwei größe", 1),
              clip({ClipState::failed, "NaN in größe"}, "three", 18446744073709551615ULL)};
   r.trace = true;
   Provenance& from = r.provenance;

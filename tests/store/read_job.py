@@ -75,9 +75,9 @@ with h5py.File(PATH, "r") as file:
 
     states = file["states"]
     check("names of states", h5py.check_enum_dtype(states.dtype["state"]),
-          {"MISSING": 0, "SAVED": 1, "FAILED": 2, "COMPLETE": 3})
+          {"MISSING": 0, "SAVED": 1, "FAILED": 2, "COMPLETE": 3, "PREVIEW": 4})
     check("states", [tuple(row) for row in states[()]],
-          [(0, 3, b""), (1, 3, b""), (2, 2, "NaN in größe".encode())])
+          [(0, 3, b""), (1, 4, b""), (2, 2, "NaN in größe".encode())])
     check("requests", list(file["requests"].asstr()[()]),
           ['{"prompt":"one"}', '{"prompt":"zwei größe"}', '{"prompt":"three"}'])
     # Clip 2 has failed: nothing leads to the file of its name, which another job wrote.
