@@ -56,7 +56,7 @@ class Report(ToolTest):
         requests = [{"prompt": f"prompt {i}", "seed": 42 + i, "frames": 5, "height": 16,
                      "width": 16} for i in range(clips)]
         for i in range(clips):
-            if (states or {}).get(i, ("complete",))[0] == "complete":
+            if (states or {}).get(i, ("complete",))[0] in ("complete", "preview"):
                 support.write_clip(self.out, i, support.moving_square(5, 16, 16, i),
                                    requests[i]["prompt"])
         support.write_index(self.out, requests, states, trace=rows is not None, **attributes)

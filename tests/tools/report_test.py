@@ -155,6 +155,19 @@ class Numbers(Report):
         self.assertEqual(clips["items"][1]["reason"], "rank 0: out of memory")
         self.assertEqual(clips["items"][1]["prompt"], "prompt 1")
 
+    def test_previews(self):
+        self.job(3, states={1: ("preview", ""), 2: ("missing", "")})
+        with h5py.File(self.out / "clips/000001.h5", "r+") as file:
+            file.attrs["stopped_after"] = 5
+        clips = self.numbers()["clips"]
+        self.assertEqual([one["state"] for one in clips["items"]],
+                         ["complete", "preview", "missing"])
+        self.assertEqual((clips["preview"], clips["items"][1]["stopped_after"]), (1, 5))
+        page = self.page()
+        self.assertIn("preview after 5 of 20 steps", page)
+        self.assertIn("1 preview, 1 missing", page)
+        self.assertEqual(page.count('<article class="card">'), 2)
+
     def test_clips_in_folders(self):
         self.job(10_001, states={i: ("missing", "") for i in range(9_999)})
         clips = self.numbers()["clips"]

@@ -13,7 +13,8 @@ import numpy as np
 
 TEXT = h5py.string_dtype("utf-8")
 BOOL = h5py.enum_dtype({"FALSE": 0, "TRUE": 1}, basetype="i1")
-STATE = h5py.enum_dtype({"MISSING": 0, "SAVED": 1, "FAILED": 2, "COMPLETE": 3}, basetype="i1")
+STATE = h5py.enum_dtype({"MISSING": 0, "SAVED": 1, "FAILED": 2, "COMPLETE": 3, "PREVIEW": 4},
+                        basetype="i1")
 DIRECTION = h5py.enum_dtype({"SEND": 0, "RECEIVE": 1}, basetype="i1")
 COUNTERS = ["HOST_ACTIVATIONS", "HOST_WEIGHTS", "HOST_WORKSPACE", "HOST_EXCHANGE", "HOST_QUEUE",
             "DEVICE_ACTIVATIONS", "DEVICE_WEIGHTS", "DEVICE_WORKSPACE", "DEVICE_EXCHANGE",
@@ -100,7 +101,7 @@ def write_index(folder, requests, states=None, status="complete", trace=True, **
         for i in range(len(requests)):
             state, reason = (states or {}).get(i, ("complete", ""))
             rows[i] = (i, names[state.upper()], reason.encode())
-            if state == "complete" or status == "unfinished":
+            if state in ("complete", "preview") or status == "unfinished":
                 file[f"clips/{i:06}"] = h5py.ExternalLink(clip_name(i), "/")
         file.require_group("clips")
         file["states"] = rows
@@ -193,8 +194,9 @@ def write_trace(folder, ranks=4, spans=2000, clips=2, complete=True, **attribute
         file["messages"] = messages[np.lexsort((messages["start_ns"], messages["rank"]))]
 
 
-def write_job(folder, clips=2, ranks=4, spans=2000, frames=9, height=64, width=64, states=None):
-    """A whole output folder."""
+def write_job(folder, clips=2, ranks=4, spans=2000, frames=9, height=64, width=64, states=None,
+              **attributes):
+    """A whole output folder. attributes: of job.h5."""
     requests = [{"prompt": f"a square moves to the right, {i}", "negative_prompt": "",
                  "seed": 42 + i, "height": height, "width": width, "frames": frames, "fps": 8.0,
                  "steps": 20, "guidance": 3.0} for i in range(clips)]
@@ -202,7 +204,7 @@ def write_job(folder, clips=2, ranks=4, spans=2000, frames=9, height=64, width=6
         if (states or {}).get(i, ("complete",))[0] == "complete":
             write_clip(folder, i, moving_square(frames, height, width, i), requests[i]["prompt"])
     write_trace(folder, ranks, spans, clips)
-    write_index(folder, requests, states)
+    write_index(folder, requests, states, **attributes)
 
 
 def write_metrics(folder, loss, gradient_norm=None, learning_rate=None, seconds=None, samples=None,

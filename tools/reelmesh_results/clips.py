@@ -119,8 +119,8 @@ class Clip:
         self.fps = float(found.get("fps", 8))
         if not 0 < self.fps < 1e6:
             raise Damaged(f"fps is {self.fps}, expected frames per second above 0")
-        facts = {"seed": "seed {}", "steps": "{} steps", "guidance": "guidance {:g}",
-                 "dtype": "{}"}
+        facts = {"seed": "seed {}", "steps": "{} steps", "stopped_after": "preview after step {}",
+                 "guidance": "guidance {:g}", "dtype": "{}"}
         self.facts = [text.format(found[name]) for name, text in facts.items()
                       if name in found]
         self.facts.append(f"{self.frames} {'frame' if self.frames == 1 else 'frames'} of "

@@ -8,11 +8,12 @@ from .hdf5 import (Damaged, attributes, group, opened, or_fail, present, read, t
 
 MAX_RANKS = 10 ** 6
 MAX_CLIPS = 10 ** 6  # their files are named by six digits
+WITH_FILE = ("complete", "preview")  # states of clips that have a file
 
 
 class Index:
     """The content of a job.h5, read at once. `clips`: their numbers. `listed`: those whose files,
-    if they are there, are this job's and complete."""
+    if they are there, are this job's and complete, or previews."""
 
     def __init__(self, path):
         with opened(path) as file:
@@ -35,9 +36,9 @@ class Index:
             if self.clips and not 0 <= self.clips[0] <= self.clips[-1] < MAX_CLIPS:
                 raise Damaged(f"it has clips {self.clips[0]} to {self.clips[-1]}, expected numbers "
                               f"from 0 to {MAX_CLIPS - 1}")
-            # A job that has ended links the clips that are complete, an unfinished one all.
+            # A job that has ended links the clips that have a file, an unfinished one all.
             self.listed = {number for number in linked if self.status == "unfinished" or
-                           self.states.get(number, ("complete",))[0] == "complete"}
+                           self.states.get(number, ("complete",))[0] in WITH_FILE}
         try:
             self.plan = _plan(self.attributes.get("plan_json") or "{}")
         except (AttributeError, KeyError, OverflowError, TypeError, ValueError) as error:

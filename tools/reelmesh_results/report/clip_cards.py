@@ -2,6 +2,7 @@
 import posixpath
 from urllib.parse import quote
 
+from ..index import WITH_FILE
 from .markup import table, text
 from .units import SIMULATED, number
 
@@ -17,8 +18,8 @@ def of(numbers, media, folder):
         return f'<p class="empty">{number(len(clips))} clips would be made. {text(SIMULATED)}</p>'
     if not clips:
         return '<p class="empty">The job has no clips.</p>'
-    cards = [clip for clip in clips if clip["state"] == "complete"]
-    others = [clip for clip in clips if clip["state"] != "complete"]
+    cards = [clip for clip in clips if clip["state"] in WITH_FILE]
+    others = [clip for clip in clips if clip["state"] not in WITH_FILE]
     return _others(others) + (_cards(cards, media, folder) if cards else
                               '<p class="empty">No clip is complete.</p>')
 
@@ -76,7 +77,8 @@ def picture(clip, media, playing, label):
 def facts(clip):
     """Its settings in a line of HTML."""
     found = [f"seed {clip['seed']}" if "seed" in clip else "",
-             f"{clip['steps']} steps" if "steps" in clip else "",
+             (f"preview after {clip['stopped_after']} of {clip.get('steps', '?')} steps"
+              if "stopped_after" in clip else f"{clip['steps']} steps" if "steps" in clip else ""),
              f"guidance {clip['guidance']:g}" if isinstance(clip.get("guidance"), float) else "",
              f"{clip['frames']}×{clip['height']}×{clip['width']}" if "height" in clip else "",
              f"{clip['fps']:g} frames/s" if isinstance(clip.get("fps"), float) else "",

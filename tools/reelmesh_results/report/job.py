@@ -10,7 +10,7 @@ from .. import strict_json
 from ..clips import check, file_of
 from ..errors import fail
 from ..hdf5 import Damaged, attributes, dataset, opened, or_fail, present, read, text
-from ..index import Index
+from ..index import WITH_FILE, Index
 from ..outputs import folder_of
 from ..training import sampled_of
 from .training import Training
@@ -20,12 +20,14 @@ ALIVE = 60  # seconds: status.json is written every two; an older one is of a jo
 # Settings of clips by their type.
 SETTINGS = {"prompt": str, "negative_prompt": str, "seed": int, "steps": int, "guidance": float,
             "fps": float, "dtype": str, "scheduler": str, "wall_seconds": float, "image": str,
-            "video": str, "strength": float, "frames": int, "height": int, "width": int}
+            "video": str, "strength": float, "frames": int, "height": int, "width": int,
+            "stopped_after": int}
 
 
 @dataclasses.dataclass
 class Clip:
-    """A clip of the job. state: 'complete', 'failed', 'saved', 'missing' or 'damaged'."""
+    """A clip of the job. state: 'complete', 'preview', 'failed', 'saved', 'missing' or
+    'damaged'."""
     number: int
     path: pathlib.Path
     state: str
@@ -104,11 +106,11 @@ class Job:
         if number not in index.listed:
             return clip  # a file of this name would be another job's
         if not clip.path.exists():
-            if state == "complete":
+            if state in WITH_FILE:
                 clip.state = "missing"
-                clip.reason = "job.h5 says that it is complete, but its file is not there"
-                self.problem(clip.path, Damaged("no such file; job.h5 says that this clip is "
-                                                "complete", 66))
+                clip.reason = f"job.h5 says that it is {state}, but its file is not there"
+                self.problem(clip.path, Damaged(f"no such file; job.h5 says that this clip is "
+                                                f"{state}", 66))
             return clip
         try:
             with opened(clip.path) as file:
@@ -119,7 +121,8 @@ class Job:
                 if clip.has_video:
                     shape = dataset(file, "video").shape
                     clip.settings.update(zip(("frames", "height", "width"), map(int, shape)))
-            clip.state, clip.reason = "complete", ""
+            clip.state = "preview" if "stopped_after" in found else "complete"
+            clip.reason = ""
         except Damaged as error:
             self.damaged(clip, error)
         return clip

@@ -13,6 +13,7 @@ from .. import movie
 from ..clips import Clip
 from ..errors import not_written
 from ..hdf5 import Damaged
+from ..index import WITH_FILE
 from . import films
 
 MADE = re.compile(r"\d{6,}\.(mp4|jpg)")
@@ -69,7 +70,7 @@ def remove_earlier(folder):
 def make(job, page):
     """Media by number of the clip. Clips that turn out to be damaged are noted in the job. Exits
     with status 73 if files cannot be written."""
-    clips = [clip for clip in job.shown if clip.state == "complete" and clip.has_video]
+    clips = [clip for clip in job.shown if clip.state in WITH_FILE and clip.has_video]
     if not clips:
         remove_earlier(folder_of(page))
         return {}

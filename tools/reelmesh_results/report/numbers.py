@@ -81,8 +81,8 @@ def size_of(clip):
 def _clips(job):
     count = collections.Counter(clip.state for clip in job.clips)
     return {"total": len(job.clips),
-            **{state: count[state] for state in ("complete", "failed", "damaged", "saved",
-                                                 "missing")},
+            **{state: count[state] for state in ("complete", "preview", "failed", "damaged",
+                                                 "saved", "missing")},
             "items": [{**clip.settings, "clip": clip.number, "state": clip.state,
                        "reason": clip.reason, "file": clip.path.relative_to(job.folder).as_posix()}
                       for clip in job.clips]}

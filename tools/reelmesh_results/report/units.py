@@ -76,8 +76,9 @@ SIMULATED = "The job was not run: plan simulate has predicted its times, and the
 
 def not_complete(clips):
     """['2 failed', …]: how many clips are in each state other than 'complete'."""
-    return [f"{number(clips[state])} {state}" for state in ("failed", "damaged", "saved", "missing")
-            if clips[state]]
+    previews = [plural(clips["preview"], "preview")] if clips["preview"] else []
+    return previews + [f"{number(clips[state])} {state}"
+                       for state in ("failed", "damaged", "saved", "missing") if clips[state]]
 
 
 def provenance_in_words(found, between):
