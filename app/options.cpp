@@ -161,7 +161,9 @@ po::options_description known_job_options(JobKind kind) {
   po::options_description known;
   known.add_options()("config", po::value<std::string>())("max-time", po::value<std::string>())(
       "help", "");
-  if (kind != JobKind::training) known.add_options()("from", po::value<std::string>());
+  if (kind != JobKind::training) {
+    known.add_options()("from", po::value<std::string>())("clips", po::value<std::string>());
+  }
   for (const Option& key : keys_of(kind)) {
     known.add_options()(key.name, po::value<std::string>(), "");
   }
@@ -219,6 +221,23 @@ double parse_time_limit(std::string_view text, const std::string& option) {
 
 }  // namespace
 
+// What --clips changes of the options of an earlier job: its clips are completed, and go to its own
+// folder unless the command line says otherwise.
+void set_of_chosen(ByName& earlier, const ByName& line, const std::filesystem::path& from) {
+  earlier.erase("sample.stop-after");
+  const std::filesystem::path folder = from.has_parent_path() ? from.parent_path() : ".";
+  const auto set = [&](const char* name, const std::string& value) {
+    earlier[name] = {{.name = name, .value = value, .where = name}};
+  };
+  set("output.path", folder.string());
+  const auto output = line.find("output.path");
+  std::error_code error;
+  if (output == line.end() ||
+      std::filesystem::equivalent(output->second.front().value, folder, error)) {
+    set("output.if-exists", "resume");
+  }
+}
+
 Draft read_draft(JobKind kind, const std::vector<Given>& givens,
                  const std::vector<std::string>& operands) {
   require(operands.empty(), Status::usage,
@@ -229,6 +248,9 @@ Draft read_draft(JobKind kind, const std::vector<Given>& givens,
   const auto config = line.find("config"), from = line.find("from");
   require(config == line.end() || from == line.end(), Status::usage,
           "--config and --from are given, expected one of them");
+  const auto chosen = line.find("clips");
+  require(chosen == line.end() || from != line.end(), Status::usage,
+          "--clips is given, expected --from with it: the job that has these clips");
   ByName file;
   EarlierJob earlier;
   std::filesystem::path job_file, from_file;
@@ -240,6 +262,7 @@ Draft read_draft(JobKind kind, const std::vector<Given>& givens,
     from_file = parse_path(from->second.front().value, "--from");
     earlier = read_earlier(from_file, key_names(JobKind::clips));
     file = by_name(earlier.options);
+    if (chosen != line.end()) set_of_chosen(file, line, from_file);
   }
   if (kind == JobKind::any) kind = kind_of_job(line, file);
   Draft draft = set_keys(kind, line, file);
@@ -259,6 +282,14 @@ Draft read_draft(JobKind kind, const std::vector<Given>& givens,
               from_file.string());
       draft.job.clips = std::move(earlier.clips);
       override_requests(draft.job.clips, givens, draft.negative);
+    }
+    if (chosen != line.end()) {
+      require(!gives_prompts(line), Status::usage,
+              "--clips and prompts are given, expected clips of {} or prompts", from_file.string());
+      require(draft.job.if_exists != IfExists::replace, Status::usage,
+              "output.if-exists: found replace, expected fail or resume with --clips");
+      draft.job.chosen = parse_clips(chosen->second.front().value, "--clips",
+                                     static_cast<int>(draft.job.clips.size()));
     }
   }
   if (const auto limit = line.find("max-time"); limit != line.end()) {
@@ -322,7 +353,7 @@ Job parse_run(int argc, const char* const* argv,
   require_output(draft.job);
   require(!draft.texts.empty() || !draft.prompt_file.empty() || !draft.job.clips.empty(),
           Status::usage, "no prompt is given, expected prompt.text or prompt.file");
-  if (!draft.job.source.from.empty()) {
+  if (!draft.job.source.from.empty() && draft.job.chosen.empty()) {
     require_other_folder(draft.job.source.from, draft.job.output);
   }
   if (before_prompts) before_prompts(draft.job);
@@ -361,15 +392,21 @@ HelpPage run_help() {
   const char* const from =
       "run the job of this file again, with its prompts, settings and layout options, into another "
       "output.path. Options on the command line win, also over the settings of its clips";
-  return {.purpose = "Makes the clips of a job and writes them to output.path.",
-          .usage = "mpirun -n N reelmesh run [--config FILE] [--section.key value ...]",
-          .notes = job_file_text("sample.steps 20", "steps = 20", "sample"),
-          .sections = all_sections(JobKind::clips, {{"--from JOB.h5", from}}),
-          .examples =
-              "mpirun -n 4 reelmesh run --model.path models/CogVideoX-2b --output.path out \\\n"
-              "    --prompt.text 'A red fox walks through snow'\n"
-              "srun --mpi=pmix reelmesh run --config job.cfg --output.if-exists resume\n"
-              "mpirun -n 8 reelmesh run --from out/job.h5 --output.path again"};
+  const char* const clips =
+      "with --from: complete only these clips, such as 3,7,12-15, from their states that "
+      "sample.stop-after or restart.every has saved, in the folder of that job or another "
+      "output.path";
+  return {
+      .purpose = "Makes the clips of a job and writes them to output.path.",
+      .usage = "mpirun -n N reelmesh run [--config FILE] [--section.key value ...]",
+      .notes = job_file_text("sample.steps 20", "steps = 20", "sample"),
+      .sections = all_sections(JobKind::clips, {{"--from JOB.h5", from}, {"--clips LIST", clips}}),
+      .examples =
+          "mpirun -n 4 reelmesh run --model.path models/CogVideoX-2b --output.path out \\\n"
+          "    --prompt.text 'A red fox walks through snow'\n"
+          "srun --mpi=pmix reelmesh run --config job.cfg --output.if-exists resume\n"
+          "mpirun -n 8 reelmesh run --from out/job.h5 --output.path again\n"
+          "mpirun -n 4 reelmesh run --from out/job.h5 --clips 3,7,12"};
 }
 
 }  // namespace reelmesh::app

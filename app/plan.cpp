@@ -69,7 +69,7 @@ ComparedPlan planned_in_short(const PlanOptions& options, int ranks) {
   const Conditions conditions = conditions_of(options, ranks);
   if (job.train) return in_short(fitting_training(job, conditions).planned, {});
   const JobPlan planned = fitting_job(job, conditions);
-  return in_short(planned, form_batches(planned.clips, planned.kinds, job.batch));
+  return in_short(planned, form_batches(clips_to_plan(job, planned), planned.kinds, job.batch));
 }
 
 Status print_rank_counts(const PlanOptions& options) {
@@ -151,7 +151,7 @@ void add_training(PlanPage& page, const PlannedOptions& options, const Condition
     require_fit(clips, planned, conditions);
   });
   page.add_clips(options, planned,
-                 fmt::format("\nclips are made {}", train::when_sampled(*job.train)), clips.batch);
+                 fmt::format("\nclips are made {}", train::when_sampled(*job.train)), clips);
 }
 
 }  // namespace
@@ -168,7 +168,7 @@ Status plan_command(int argc, const char* const* argv) {
     if (job.train) {
       add_training(page, options, conditions);
     } else {
-      page.add_clips(options, fitting_job(job, conditions), "", job.batch);
+      page.add_clips(options, fitting_job(job, conditions), "", job);
     }
     return page.print(options.json);
   });

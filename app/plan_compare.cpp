@@ -43,7 +43,8 @@ Status print_layouts(const PlannedOptions& options) {
   const int ranks = options.ranks.front();
   const Conditions conditions = conditions_of(options, ranks);
   JobPlan planned = plan_job(job, conditions, probe_inputs(job));
-  const std::vector<ComparedPlan> plans = compare_plans(planned, job, conditions, planned.clips);
+  const std::vector<ComparedPlan> plans =
+      compare_plans(planned, job, conditions, clips_to_plan(job, planned));
   print_plans(plans, false, choice_text(plans, job, ranks), options.json);
   return Status::ok;
 }

@@ -154,6 +154,7 @@ std::vector<HelpLine> planned_help() {
           {"--json", "print JSON"},
           {"--config FILE", "job file"},
           {"--from JOB.h5", "an earlier job instead of a job file"},
+          {"--clips LIST", "with --from: only these clips, from their saved states on"},
           {"--help", "print this text"}};
 }
 

@@ -85,9 +85,9 @@ Status simulate_command(int argc, const char* const* argv) {
     require_new(options.folder);
     const JobPlan planned = fitting_job(job, conditions_of(options, options.ranks.front()));
     PlanPage page;
-    page.add_clips(options, planned, "", job.batch);
+    page.add_clips(options, planned, "", job);
     constexpr std::int64_t max_spans = 1'000'000;
-    const auto batches = form_batches(planned.clips, planned.kinds, job.batch);
+    const auto batches = form_batches(clips_to_plan(job, planned), planned.kinds, job.batch);
     const Simulation simulation = simulate(planned, planned, batches, options.failures, max_spans);
     const double undisturbed = simulate(planned, planned, batches).seconds;
     write_simulation(options.folder, simulation, recorded(options), planned, program_info(),

@@ -106,9 +106,10 @@ void PlanPage::add(const PlannedOptions& options, const JobPlan& planned, const 
 }
 
 void PlanPage::add_clips(const PlannedOptions& options, const JobPlan& planned,
-                         const std::string& when, int batch) {
-  add(options, planned, when + clips_text(planned.clips, planned.kinds),
-      form_batches(planned.clips, planned.kinds, batch));
+                         const std::string& when, const Job& job) {
+  const std::vector<ClipOutline> clips = clips_to_plan(job, planned);
+  add(options, planned, when + clips_text(clips, planned.kinds),
+      form_batches(clips, planned.kinds, job.batch));
 }
 
 Status PlanPage::print(bool as_json) const {

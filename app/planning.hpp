@@ -37,9 +37,9 @@ class PlanPage {
   /// allocation.
   void add(const PlannedOptions& options, const JobPlan& planned, const std::string& clips,
            const std::vector<BatchOutline>& batches);
-  /// The plan of a job that makes clips, so many in a batch. when: said before its clips.
+  /// The plan of a job that makes clips: `job`. when: said before its clips.
   void add_clips(const PlannedOptions& options, const JobPlan& planned, const std::string& when,
-                 int batch);
+                 const Job& job);
   Status print(bool as_json) const;
 
   nlohmann::json described;

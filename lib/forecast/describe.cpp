@@ -207,7 +207,7 @@ json describe(const JobPlan& planned, const std::vector<BatchOutline>& batches,
   }
   if (planned.family->experts() > 1) {
     std::array<int, 2> steps{};
-    for (int i = 0; i < clip.sampling.sampler->calls(); ++i) {
+    for (int i = 0; i < clip.end_step(); ++i) {
       ++steps.at(
           static_cast<std::size_t>(planned.family->expert(clip.sampling.sampler->timestep(i))));
     }
@@ -271,6 +271,17 @@ std::string clips_text(const std::vector<ClipOutline>& clips, const ClipKinds& k
     // Those of video to video begin later.
     if (same([](const Clip& clip) { return clip.strength(); }) && first.strength()) {
       text += fmt::format(" ({} of them computed)", first.sampling.sampler->calls());
+    }
+    const auto left_after = [&](const ClipOutline& clip) {
+      const Clip& like = kinds[clip.kind];
+      if (!like.stop_after) return std::int64_t{0};
+      const std::int64_t end = like.end_step(clip.saved_step);
+      return end < like.sampling.sampler->calls() ? end : 0;
+    };
+    const std::int64_t end = left_after(clips.front());
+    if (end > 0 && std::ranges::all_of(
+                       clips, [&](const ClipOutline& clip) { return left_after(clip) == end; })) {
+      text += fmt::format(", left after {} of them with a preview", end);
     }
   }
   return text;

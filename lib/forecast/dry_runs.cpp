@@ -246,16 +246,18 @@ Ledger::Total attention(const Ledger& ledger) {
 // batch that decides which steps are computed, the last, which always is.
 DryRuns::Step DryRuns::step(Transformer& part, const Batch& batch, const DenoiseLayout& layout,
                             int rank) {
-  const SamplingRecipe& sampling = batch.clips.front().sampling;
+  const Clip& clip = batch.clips.front();
+  const SamplingRecipe& sampling = clip.sampling;
+  const int last = sampling.sampler->calls() - 1;
   std::map<int, std::vector<std::int64_t>> steps;
-  for (int i = 0; i < sampling.sampler->calls(); ++i) {
+  for (int i = 0; i < clip.end_step(); ++i) {
     if (!sampling.computes(i)) continue;
     steps[part.model->expert(sampling.sampler->timestep(i))].push_back(i);
   }
   std::vector<Step::Counted> kinds;
   for (const auto& [expert, numbers] : steps) {
     const std::int64_t number =
-        sampling.decides ? numbers.back() : numbers[std::min<std::size_t>(1, numbers.size() - 1)];
+        sampling.decides ? last : numbers[std::min<std::size_t>(1, numbers.size() - 1)];
     kinds.emplace_back(step(part, batch, layout, rank, number), std::ssize(numbers));
   }
   return Step::mean(kinds);

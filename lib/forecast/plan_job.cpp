@@ -5,6 +5,7 @@
 #include "forecast/job_workload.hpp"
 #include "ops/onednn.hpp"
 #include "ops/products.hpp"
+#include "store/restart.hpp"
 
 namespace reelmesh {
 namespace {
@@ -58,8 +59,19 @@ JobPlan plan_job(const Job& job, const Conditions& conditions, Inputs inputs,
                             .copies_weights = !job.copies.empty(),
                             .saving = job.restart};
   }
-  plan_again(planned, job, conditions, planned.clips);
+  plan_again(planned, job, conditions, chosen_clips(job, planned.clips));
   return planned;
+}
+
+std::vector<ClipOutline> clips_to_plan(const Job& job, const JobPlan& planned) {
+  std::vector<ClipOutline> clips = chosen_clips(job, planned.clips);
+  if (job.chosen.empty()) return clips;
+  for (ClipOutline& clip : clips) {
+    const std::int64_t saved = RestartFile::step_of(restart_folder(job, clip.index), clip.index);
+    const int steps = planned.kinds[clip.kind].sampling.sampler->calls();
+    clip.saved_step = static_cast<std::int32_t>(std::min<std::int64_t>(saved, steps));
+  }
+  return clips;
 }
 
 void plan_again(JobPlan& planned, const Job& job, const Conditions& conditions,

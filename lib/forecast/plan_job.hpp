@@ -25,6 +25,10 @@ std::vector<BatchOutline> ordered_batches(const JobPlan& planned,
 JobPlan plan_job(const Job& job, const Conditions& conditions, Inputs inputs = {},
                  TrainingToPlan training = {}, LoraMemory later = {});
 
+/// The clips that a planned job makes, those of Job::chosen after the steps that their restart
+/// files say.
+std::vector<ClipOutline> clips_to_plan(const Job& job, const JobPlan& planned);
+
 /// Makes the plan again for a job of which only these clips are still to be made: fewer clips may
 /// be made sooner by fewer, larger replicas.
 void plan_again(JobPlan& planned, const Job& job, const Conditions& conditions,

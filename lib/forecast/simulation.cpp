@@ -304,15 +304,16 @@ double Simulator::denoise(Batch& batch, std::size_t replica) {
   const RankRange& ranks = plan_->roles.denoise[replica];
   const double step_seconds =
       static_cast<double>(batch.clips.size()) * takes_->step(size_of(batch), replica);
-  const SamplingRecipe& sampling = kind_of(batch).sampling;
+  const Clip& like = kind_of(batch);
+  const SamplingRecipe& sampling = like.sampling;
+  const std::int64_t end = like.end_step(batch.clips.front().saved_step);
   double save_seconds = 0;
   for (const ClipOutline& one : batch.clips) save_seconds += takes_->save(one);
   const bool each = !result_.whole_batches;
   const double begin = wait_for(ranks);
   result_.begin = std::min(result_.begin, begin);
   double now = begin, saved_at = begin;
-  for (int step = static_cast<int>(batch.saved); step < sampling.sampler->calls() && now < cut_;
-       ++step) {
+  for (int step = static_cast<int>(batch.saved); step < end && now < cut_; ++step) {
     if (layout_.plan.memory.experts_in_turn) {
       now = enter_expert(planned_.family->expert(sampling.sampler->timestep(step)), ranks, now);
     }
@@ -322,7 +323,8 @@ double Simulator::denoise(Batch& batch, std::size_t replica) {
       }
       now += step_seconds;
     }
-    if (!planned_.predicted_by.saving.is_due(step + 1, now - saved_at)) continue;
+    const bool is_left = step + 1 == end && end < sampling.sampler->calls();
+    if (!is_left && !planned_.predicted_by.saving.is_due(step + 1, now - saved_at)) continue;
     if (each) {
       add_step(batch, replica, trace::spans::save, now, now + save_seconds, step, false);
     }

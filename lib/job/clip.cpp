@@ -6,6 +6,7 @@
 
 #include "base/text.hpp"
 #include "sampler/noise_schedule.hpp"
+#include "store/restart.hpp"
 #include "text/clean_prompt.hpp"
 
 namespace reelmesh {
@@ -14,6 +15,11 @@ std::int64_t Clip::tokens() const {
   std::size_t longest = 0;
   for (const auto& ids : texts) longest = std::max(longest, ids.size());
   return static_cast<std::int64_t>(longest);
+}
+
+std::int64_t Clip::end_step(std::int64_t saved) const {
+  const std::int64_t calls = sampling.sampler->calls();
+  return stop_after ? std::min(calls, std::max<std::int64_t>(*stop_after, saved + 1)) : calls;
 }
 
 Layout encoded_pixels(const Clip& clip, const Layout& frames) {
@@ -119,6 +125,7 @@ Clip requested_clip(const Job& job, const ClipRequest& request, int index,
     record.settings.cache_coefficients.reset();
   }
   clip.format.keeps_residual = cache.has_value();
+  clip.stop_after = job.stop_after;
   record.model = job.model.root.string();
   record.dtype = std::string(name_of(job.dtype));
   return clip;
@@ -221,6 +228,22 @@ int ClipKinds::add(const Clip& clip) {
   return entry->second;
 }
 
+std::vector<ClipOutline> chosen_clips(const Job& job, std::span<const ClipOutline> clips) {
+  if (job.chosen.empty()) return {clips.begin(), clips.end()};
+  std::vector<ClipOutline> chosen;
+  std::ranges::copy_if(clips, std::back_inserter(chosen), [&](const ClipOutline& clip) {
+    return std::ranges::binary_search(job.chosen, clip.index);
+  });
+  return chosen;
+}
+
+std::filesystem::path restart_folder(const Job& job, int clip) {
+  std::error_code unreadable;
+  const bool is_own = !std::ranges::binary_search(job.chosen, clip) ||
+                      std::filesystem::exists(restart_path(job.output, clip), unreadable);
+  return is_own ? job.output : job.source.from.parent_path();
+}
+
 std::vector<BatchOutline> form_batches(std::span<const ClipOutline> clips, const ClipKinds& kinds,
                                        int max_clips) {
   std::vector<BatchOutline> batches;
@@ -241,7 +264,7 @@ std::vector<BatchOutline> form_batches(std::span<const ClipOutline> clips, const
 std::int64_t batch_steps(const BatchOutline& batch, const ClipKinds& kinds) {
   std::int64_t steps = 0;
   for (const ClipOutline& clip : batch) {
-    steps += kinds[clip.kind].sampling.sampler->calls() - clip.saved_step;
+    steps += kinds[clip.kind].end_step(clip.saved_step) - clip.saved_step;
   }
   return steps;
 }
@@ -249,9 +272,9 @@ std::int64_t batch_steps(const BatchOutline& batch, const ClipKinds& kinds) {
 std::int64_t computed_batch_steps(const BatchOutline& batch, const ClipKinds& kinds) {
   std::int64_t steps = 0;
   for (const ClipOutline& clip : batch) {
-    const SamplingRecipe& sampling = kinds[clip.kind].sampling;
-    for (int i = clip.saved_step; i < sampling.sampler->calls(); ++i) {
-      steps += sampling.computes(i) ? 1 : 0;
+    const Clip& like = kinds[clip.kind];
+    for (std::int64_t i = clip.saved_step; i < like.end_step(clip.saved_step); ++i) {
+      steps += like.sampling.computes(i) ? 1 : 0;
     }
   }
   return steps;

@@ -40,6 +40,7 @@ struct Clip {
   std::int64_t image_rows() const { return vision.empty() ? 0 : vision.front(); }
   SamplingRecipe sampling;
   std::int64_t saved_step = 0;        ///< completed steps in its restart file; 0: it has none
+  std::optional<int> stop_after;      ///< of the job
   std::vector<std::string> warnings;  ///< of words that were cut off
 
   int index() const { return record.index; }
@@ -51,6 +52,12 @@ struct Clip {
   const std::optional<double>& strength() const { return record.settings.strength; }
   const std::optional<StepCache>& cache() const { return record.settings.cache; }
   std::int64_t tokens() const;  ///< of its longest text
+  /// How many steps are completed when a job leaves it that begins after `saved` of them: all, or
+  /// those of stop_after; one more than `saved` if there are as many already.
+  std::int64_t end_step(std::int64_t saved) const;
+  std::int64_t end_step() const { return end_step(saved_step); }
+  /// Whether it is left with a preview.
+  bool is_left() const { return end_step() < sampling.sampler->calls(); }
   /// Of the video that is made. format.size, which was asked for, is rounded to what the model can
   /// make.
   VideoSize made_size() const { return {video.at(1), video.at(2), video.at(0)}; }
@@ -145,6 +152,13 @@ struct ClipList {
   ClipKinds kinds;
 };
 
+/// Those among the clips of a job that it is to make (Job::chosen).
+std::vector<ClipOutline> chosen_clips(const Job& job, std::span<const ClipOutline> clips);
+
+/// The folder of the restart file that a clip goes on from: the job's own; without one in it that
+/// of the job whose clips it completes (Job::chosen).
+std::filesystem::path restart_folder(const Job& job, int clip);
+
 /// Clips that are denoised together: of one kind, with the same first step. Each has its own
 /// prompt, seed and noise, and its bits do not depend on the others.
 using Batch = std::vector<Clip>;
@@ -156,7 +170,7 @@ using BatchOutline = std::vector<ClipOutline>;
 std::vector<BatchOutline> form_batches(std::span<const ClipOutline> clips, const ClipKinds& kinds,
                                        int max_clips);
 
-/// The sum of the sampler steps that clips, as of a batch, still need.
+/// The sum of the sampler steps that clips, as of a batch, still take in this job.
 std::int64_t batch_steps(const BatchOutline& batch, const ClipKinds& kinds);
 /// The same without steps that are not computed (sampler/step_cache.hpp).
 std::int64_t computed_batch_steps(const BatchOutline& batch, const ClipKinds& kinds);

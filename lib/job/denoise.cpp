@@ -93,7 +93,7 @@ Denoising::Denoising(const comm::Group& group, const DenoiseLayout& layout, cons
                                           video_latents.empty() ? Tensor() : video_latents[clip],
                                           model.device())
                           : restored_state(saved[clip], batch[clip], box, model.device()));
-    hold(clip);
+    hold(clip, states_.back().latents);
   }
   const std::int64_t last = first.sampling.sampler->calls() - 1;
   enter(expert_of(std::min(states_.front().step, last)));
@@ -107,9 +107,9 @@ Denoising::Denoising(const comm::Group& group, const DenoiseLayout& layout, cons
   }
 }
 
-void Denoising::hold(std::size_t clip) {
+void Denoising::hold(std::size_t clip, const Tensor& latents) {
   const Tensor& held = held_[clip];
-  if (!held.empty()) states_[clip].latents.rows(0, held.shape(0)).copy_from(held);
+  if (!held.empty()) latents.rows(0, held.shape(0)).copy_from(held);
 }
 
 std::vector<Tensor> Denoising::latents() const {
@@ -128,9 +128,7 @@ Box Denoising::hidden_box(const Clip& clip, int rank) const {
   return box;
 }
 
-bool Denoising::finished() const {
-  return states_.front().step == batch_.front().sampling.sampler->calls();
-}
+bool Denoising::finished() const { return states_.front().step == batch_.front().end_step(); }
 
 // The predictions of both branches of each clip. With cfg 2 a rank exchanges them with its partner,
 // the rank of the other half of the group that has the same box.
@@ -268,11 +266,16 @@ void Denoising::step_together(bool interruptible) {
     if (batch_[clip].format.branches > 1) {
       recipe.guidance.apply(timestep, unconditional, prediction);
     }
+    if (batch_[clip].is_left() && step + 1 == batch_[clip].end_step()) {
+      previews_.push_back(
+          clean_latents(recipe.sampler->clean_factors(i), prediction, state.latents));
+      hold(clip, previews_.back());
+    }
     recipe.sampler->step(i, prediction, state.latents, state.history, [&](std::span<float> noise) {
       draw_step_noise(recipe.noise, state.generator, latents_.global(), box.offset, box.extent,
                       noise);
     });
-    hold(clip);
+    hold(clip, state.latents);
     ++state.step;
   }
 }

@@ -75,6 +75,7 @@ class Denoising {
             std::span<const Conditioning> conditioning, const Denoiser& model,
             std::span<const SavedState> saved, std::span<const Tensor> video_latents = {});
 
+  /// Whether all clips have come to their end_step().
   bool finished() const;
   /// One step of all clips. Collective over the group. With `interruptible`, on CPUs, the ranks
   /// agree between layers whether to stop (stop::leaving() on any of them): then Interrupted is
@@ -84,6 +85,11 @@ class Denoising {
   /// Per clip. The latents keep their addresses while steps replace their values. With cfg 2 both
   /// halves of the group have the same states.
   const std::vector<DenoiseState>& states() const { return states_; }
+  /// What is decoded of a finished clip of the batch: its latents, or of one that is left with a
+  /// preview the clean latents that the last step predicted. This rank's box, float32.
+  const Tensor& result(std::size_t clip) const {
+    return previews_.empty() ? states_[clip].latents : previews_[clip];
+  }
   /// The tensors of the state of a clip of the batch, as they are distributed over the group: with
   /// cfg 2 latents over its first half, the residual over both.
   std::vector<RestartArray> state_arrays(std::size_t clip) const;
@@ -101,8 +107,8 @@ class Denoising {
   void within_memory(const Call& call) const;
   const std::vector<Tensor>& predict(Blocks blocks, bool interruptible);
   const std::vector<Tensor>& predict_together(Blocks blocks, bool interruptible);
-  /// Puts the latents that steps do not change back into the state of a clip.
-  void hold(std::size_t clip);
+  /// Puts the latents that steps do not change back into those of a clip.
+  void hold(std::size_t clip, const Tensor& latents);
   std::vector<Tensor> latents() const;
   Box hidden_box(const Clip& clip, int rank) const;
 
@@ -115,7 +121,8 @@ class Denoising {
   Layout latents_;                          ///< [frame, channel, row, column] over branch_
   std::vector<Tensor> held_;  ///< per clip its first latents, if steps do not change them
   std::vector<DenoiseState> states_;
-  std::optional<int> expert_;                     ///< that prepared_ is for
+  std::vector<Tensor> previews_;  ///< per clip, on the host, once a batch is left with previews
+  std::optional<int> expert_;     ///< that prepared_ is for
   std::unique_ptr<Denoiser::Prepared> prepared_;  ///< null while there is no expert
   std::vector<std::int64_t> computed_;  ///< for each step whether it is; empty: all, or decided
   Tensor time_;

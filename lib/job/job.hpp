@@ -95,6 +95,11 @@ struct Job {
   bool dynamic_guidance = false;
   std::optional<std::string> scheduler;  ///< as options list them; default: the checkpoint's
   int batch = 1;  ///< maximum number of clips of one size that are denoised together
+  /// Steps after which clips are left: saved, with a preview. None: they are completed.
+  std::optional<int> stop_after;
+  /// The numbers of the clips of `source.from` that are to be made, ascending, each from its state
+  /// that is saved there; empty: all clips, from their beginning.
+  std::vector<int> chosen;
 
   ParallelRequest parallel;
   Backend backend = Backend::automatic;

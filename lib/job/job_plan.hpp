@@ -83,9 +83,9 @@ struct JobPlan : JobLayout {
   Clip clip(const Job& job, const ClipOutline& outline) const;
   /// Bytes of the embeddings of a clip's texts, and of its encoded input.
   std::int64_t embedding_bytes(const ClipOutline& clip, DType dtype) const;
-  /// Sampler steps of a clip, those that are saved included.
-  int clip_steps(int clip) const {
-    return kinds[clips.at(static_cast<std::size_t>(clip)).kind].sampling.sampler->calls();
+  /// Sampler steps of a clip when this job leaves it, those that are saved included.
+  std::int64_t end_step(const ClipOutline& clip) const {
+    return kinds[clip.kind].end_step(clip.saved_step);
   }
 
   /// The index in formats and plan.sizes of clips like this one.

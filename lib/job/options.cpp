@@ -345,6 +345,18 @@ std::vector<Option> sample_options() {
          const std::vector<Text> names = samplers();
          d.job.scheduler = names[parse_choice(text, option, names)];
        }},
+      {"sample.stop-after", "N|none",
+       "steps after which clips are left, 1 to 1000: each is saved, and its file has a preview, "
+       "the "
+       "video that the model predicts at that step. run --from OUT/job.h5 --clips LIST completes "
+       "some of them, output.if-exists = resume without this option all",
+       "none", Effect::no_bits,
+       [](Draft& d, Text text, Where option) {
+         d.job.stop_after.reset();
+         if (text != "none") {
+           d.job.stop_after = static_cast<int>(parse_integer(text, option, 1, 1000));
+         }
+       }},
       {"sample.batch", "N",
        "clips of the same format that a denoising group computes together, 1 to 1000; more memory, "
        "same bits",

@@ -1,6 +1,6 @@
 #include "job/same_job.hpp"
 
-#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -23,6 +23,7 @@ class Facts {
     settings_.emplace_back("the program", program);
     // Relative paths are relative to it.
     settings_.emplace_back("the current folder", std::filesystem::current_path().string());
+    settings_.emplace_back("--clips", fmt::format("{}", fmt::join(job.chosen, ",")));
     for (const auto& [name, value] : job.options) settings_.emplace_back("--" + name, value);
   }
 

@@ -104,6 +104,27 @@ std::optional<int> parse_ranks(std::string_view text, const std::string& option)
   return static_cast<int>(*value);
 }
 
+std::vector<int> parse_clips(std::string_view text, const std::string& option, int count) {
+  std::vector<int> clips;
+  for (std::size_t begin = 0; begin <= text.size();) {
+    const std::size_t end = std::min(text.find(',', begin), text.size());
+    const std::string_view part = text.substr(begin, end - begin);
+    const std::size_t dash = std::min(part.find('-'), part.size());
+    const auto first = read_number<int>(part.substr(0, dash));
+    const auto last = dash == part.size() ? first : read_number<int>(part.substr(dash + 1));
+    if (!first || !last || *first < 0 || *first > *last || *last >= count) {
+      refuse(text, option,
+             fmt::format("numbers of the job's clips, 0 to {}, such as 3,7,12-15", count - 1));
+    }
+    for (int clip = *first; clip <= *last; ++clip) clips.push_back(clip);
+    begin = end + 1;
+  }
+  std::ranges::sort(clips);
+  const auto repeated = std::ranges::unique(clips);
+  clips.erase(repeated.begin(), repeated.end());
+  return clips;
+}
+
 LoraFile parse_lora(std::string_view text, const std::string& option) {
   constexpr double max_scale = 1000;
   require_text(text, option);

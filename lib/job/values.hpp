@@ -8,6 +8,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "sampler/clip_settings.hpp"
 #include "tensor/dtype.hpp"
@@ -37,6 +38,9 @@ std::size_t parse_choice(std::string_view text, const std::string& option,
 DType parse_dtype(std::string_view text, const std::string& option);
 /// A number of ranks; nullopt for "auto".
 std::optional<int> parse_ranks(std::string_view text, const std::string& option);
+
+/// "3,7,12-15": numbers of clips of a job that has `count`. → ascending, each once.
+std::vector<int> parse_clips(std::string_view text, const std::string& option, int count);
 
 /// "FILE" or "FILE:SCALE". What follows the last colon is a scale if it is a number, or if the file
 /// ends in .safetensors.

@@ -54,27 +54,22 @@ std::optional<RestartFile> find_restart(const std::filesystem::path& output, con
 
 }  // namespace
 
-std::int64_t saved_steps(const std::filesystem::path& output, const Clip& clip,
-                         std::int64_t text_channels) {
-  const std::filesystem::path path = restart_path(output, clip.index());
+FoundState find_state(const Job& job, const Clip& clip, std::int64_t text_channels) {
+  const std::filesystem::path folder = restart_folder(job, clip.index());
   std::error_code unreadable;
-  if (!std::filesystem::exists(path, unreadable)) return 0;
-  const auto file = find_restart(output, clip, text_channels);
-  if (!file) {
-    log::warning_here("{}: {}; the clip starts again", path.string(),
-                      RestartFile::has_other_version(output, clip.index())
-                          ? fmt::format("not of version {} of restart files", restart_version)
-                          : "damaged, or not of this clip and model");
-  }
-  return file ? file->record().step : 0;
+  if (!std::filesystem::exists(restart_path(folder, clip.index()), unreadable)) return {};
+  if (const auto file = find_restart(folder, clip, text_channels)) return {file->record().step, {}};
+  return {0, RestartFile::has_other_version(folder, clip.index())
+                 ? fmt::format("not of version {} of restart files", restart_version)
+                 : "damaged, or not of this clip and model"};
 }
 
-RestartFile open_restart(const std::filesystem::path& output, const Clip& clip,
-                         std::int64_t text_channels) {
-  auto file = find_restart(output, clip, text_channels);
+RestartFile open_restart(const Job& job, const Clip& clip, std::int64_t text_channels) {
+  const std::filesystem::path folder = restart_folder(job, clip.index());
+  auto file = find_restart(folder, clip, text_channels);
   require(file && file->record().step == clip.saved_step, Status::io,
           "{}: found other content than at the start of the job",
-          restart_path(output, clip.index()).string());
+          restart_path(folder, clip.index()).string());
   return std::move(*file);
 }
 
@@ -108,7 +103,10 @@ bool Autosave::agree_after_step(const Denoising& denoising, bool enough) {
   if (!unsaved_) unsaved_.emplace();
   const double time = now(), since_save = time - saved_at_;
   bool due = settings_.is_due(step, since_save);
-  if (denoising.finished()) due = due || (settings_.any() && since_save >= worth_saving_seconds);
+  if (denoising.finished()) {
+    due =
+        due || batch_.front().is_left() || (settings_.any() && since_save >= worth_saving_seconds);
+  }
   const bool is_long = time - step_began_ > long_step_seconds;
   std::vector<std::int64_t> votes{enough || stop::leaving() ? 1 : 0, due ? 1 : 0, is_long ? 1 : 0};
   for (const DenoiseState& state : denoising.states()) {

@@ -8,22 +8,23 @@
 
 namespace reelmesh::pipeline {
 
-/// The completed steps in a clip's restart file in the folder `output`; 0 if there is none, or if
-/// it is damaged or of another clip or model (then a warning says so). Not collective.
-/// text_channels: of a text embedding.
-std::int64_t saved_steps(const std::filesystem::path& output, const Clip& clip,
-                         std::int64_t text_channels);
+/// What the restart file of a clip says.
+struct FoundState {
+  std::int64_t step = 0;  ///< completed steps; 0: it has none that can be used
+  std::string problem;    ///< of a file that is there: why it cannot
+};
+/// text_channels: of a text embedding. Not collective.
+FoundState find_state(const Job& job, const Clip& clip, std::int64_t text_channels);
 
 /// The restart file of a clip that has saved steps. Error(io) if it can no longer be read.
-RestartFile open_restart(const std::filesystem::path& output, const Clip& clip,
-                         std::int64_t text_channels);
+RestartFile open_restart(const Job& job, const Clip& clip, std::int64_t text_channels);
 
 /// The state in a restart file, which must outlive it.
 SavedState saved_state(const RestartFile& file);
 
-/// Saves a batch of clips while a group denoises it: as often as restart.every says, and when the
-/// job is to stop. Also after the last step, if repeating the steps since the last save would take
-/// long, so that an end while decoding loses little.
+/// Saves a batch of clips while a group denoises it: as often as restart.every says, when the job
+/// is to stop, and when they are left with a preview. Also after the last step, if repeating the
+/// steps since the last save would take long, so that an end while decoding loses little.
 class Autosave {
  public:
   /// conditioning: as that of Denoising, with `text_channels`. All arguments must outlive the

@@ -276,17 +276,16 @@ void ClipMaker::read_conditioning(BatchState& batch, std::size_t replica) const 
         embeddings_to_denoising(*plan_, clip_plan(clip), replica, clip, channels_);
     const Box& box = own_box(from_text.to, group);
     Tensor text = Tensor::empty(box.extent, job_.dtype);
-    if (!box.empty()) text = open_restart(job_.output, clip, channels_).read("embeddings", box);
+    if (!box.empty()) text = open_restart(job_, clip, channels_).read("embeddings", box);
     batch.conditioning[i] = {.text = text.to(job_.dtype), .image = {}, .vision = {}};
     if (clip.format.input != InputKind::image) continue;
     const Move from_queue = input_to_denoising(*plan_, clip_plan(clip), replica, clip);
     const Box& part = own_box(from_queue.to, group);
     Tensor image = Tensor::empty(part.extent, DType::float32);
-    if (!part.empty())
-      image = open_restart(job_.output, clip, channels_).read("image_latents", part);
+    if (!part.empty()) image = open_restart(job_, clip, channels_).read("image_latents", part);
     Tensor vision;
     if (!clip.vision.empty()) {
-      vision = open_restart(job_.output, clip, channels_)
+      vision = open_restart(job_, clip, channels_)
                    .read("image_rows", whole_box(clip.vision))
                    .to(job_.dtype);
     }
@@ -408,15 +407,17 @@ void ClipMaker::write(const Clip& clip, std::size_t decoder, const Sharded& late
     arrays.prompt_embeds = text(texts - 1);
     if (texts > 1) arrays.negative_prompt_embeds = text(0);
   }
-  write_clip(group, job_.output, record, arrays, job_.if_exists != IfExists::fail);
+  const bool is_left = clip.is_left();
+  write_clip(group, job_.output, record, arrays, job_.if_exists != IfExists::fail,
+             is_left ? std::optional(clip.end_step()) : std::nullopt);
   if (group.rank() != 0) return;
-  written_.push_back(clip.index());
-  remove_restart(job_.output, clip.index());
+  (is_left ? previews_ : written_).push_back(clip.index());
+  if (!is_left) remove_restart(job_.output, clip.index());
 }
 
 MadeClips ClipMaker::finish_together(bool complete) {
   return {complete, failures_.of_all(world_), gather_clips(world_, written_),
-          gather_clips(world_, saved_)};
+          gather_clips(world_, saved_), gather_clips(world_, previews_)};
 }
 
 }  // namespace reelmesh::pipeline

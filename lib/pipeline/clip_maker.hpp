@@ -111,7 +111,8 @@ class ClipMaker final : public Work {
   MemoryWatch* memory_;
   std::int64_t channels_;  ///< of embeddings
   Failures failures_;
-  std::vector<int> written_, saved_;  ///< clips, on the first rank of the group that did it
+  /// Clips, on the first rank of the group that did it.
+  std::vector<int> written_, saved_, previews_;
   Stages stages_;
   PacedVote text_vote_;
   std::int64_t last_written_ = trace::now_ns();

@@ -17,6 +17,7 @@ void MadeClips::append(const MadeClips& later) {
   std::ranges::stable_sort(failures, {}, &ClipFailure::clip);
   add(written, later.written);
   add(saved, later.saved);
+  add(previews, later.previews);
 }
 
 MadeClips make_clips_together(const Job& job, const JobPlan& planned, const comm::Group& world,

@@ -15,6 +15,7 @@ struct MadeClips {
   std::vector<ClipFailure> failures;  ///< by clip
   std::vector<int> written;           ///< clips whose files were written
   std::vector<int> saved;             ///< clips that were saved within their denoising
+  std::vector<int> previews;          ///< clips that were left, whose files are previews
 
   /// Adds what was made after this, of the same job.
   void append(const MadeClips& later);

@@ -60,7 +60,8 @@ class JobRun final : public RunningJob {
 
   JobPlan planned_;
   std::string model_;               // hash of the weights
-  std::vector<ClipOutline> clips_;  // that were still to be made at the start
+  FoundClips found_clips_;          // at the start
+  std::vector<ClipOutline> clips_;  // that were still to be made then
   std::optional<Tuning> tuning_;
   std::optional<NewPlans> new_plans_;
   std::optional<Prediction> prediction_;
@@ -90,8 +91,9 @@ void JobRun::open_output() {
 }
 
 void JobRun::choose_clips() {
-  clips_ = find_pending_together(job_, planned_, world_);
-  if (clips_.empty() || job_.if_exists != IfExists::resume) return;
+  found_clips_ = find_clips_together(job_, planned_, world_);
+  clips_ = clips_to_make(job_, found_clips_);
+  if (clips_.empty() || (job_.if_exists != IfExists::resume && job_.chosen.empty())) return;
   const std::vector<RankRange> replicas = planned_.plan.roles.denoise;
   plan_again(planned_, job_, conditions_, clips_);
   if (planned_.plan.roles.denoise != replicas) check_plan_and_order();
@@ -116,7 +118,7 @@ void JobRun::prepare_output() {
   record_plan();
   if (world_.rank() == 0) {
     record_.clips.resize(planned_.clips.size());
-    set_states(record_.clips, clips_);
+    set_states(record_.clips, found_clips_);
   }
   set_others_aside_together(world_, job_.output,
                             record_.clips);  // before an index that links all clips
@@ -125,7 +127,7 @@ void JobRun::prepare_output() {
     stop::leave_if_requested("the index is written");
     write_index();
   });
-  begin_status(status_file_, status_of_clips(job_.output, planned_, clips_, job_.keep_video));
+  begin_status(status_file_, status_of_clips(job_, planned_, found_clips_, clips_));
   begin_trace(traces_, planned_.plan, measured_peaks());
 }
 
@@ -206,7 +208,8 @@ void JobRun::write_results(const MadeClips& made) {
   if (world_.rank() == 0) update_states(record_.clips, made);
   comm::run_on_first_rank(world_, [&] {
     write_index();
-    if (made.complete && made.failures.empty()) remove_restarts(job_.output);
+    const bool is_done = made.complete && made.failures.empty() && count(ClipState::preview) == 0;
+    if (is_done) remove_restarts(job_.output);
   });
   if (status_file_) status_file_->remove();
 }
@@ -223,8 +226,7 @@ Status JobRun::report(const MadeClips& made) const {
                                                 : Status::data;
   if (said_ == Said::problems) return status;
   const std::int64_t complete = count(ClipState::complete);  // in this job or before
-  const Totals totals =
-      this->totals(complete - std::ssize(planned_.clips) + std::ssize(clips_), "clip");
+  const Totals totals = this->totals(std::ssize(made.written) + std::ssize(made.previews), "clip");
   const std::string report = closing_report(world_, trace::recorder(), totals);
   log::info("{}results: {}", report, (job_.output / "job.h5").string());
   if (!made.failures.empty()) {
@@ -232,9 +234,16 @@ Status JobRun::report(const MadeClips& made) const {
               made.failures.size(), planned_.clips.size(), complete,
               (job_.output / "job.h5").string());
   }
+  if (const std::int64_t previews = count(ClipState::preview); previews > 0) {
+    log::info(
+        "{} of {} clips have a preview and are saved; reelmesh run --from {} --clips LIST "
+        "completes some, --output.if-exists resume all",
+        previews, planned_.clips.size(), (job_.output / "job.h5").string());
+  }
   if (made.complete) return status;
   return stopped(fmt::format("{} of {} clips are complete, {} saved within denoising", complete,
-                             planned_.clips.size(), count(ClipState::saved)));
+                             planned_.clips.size(),
+                             count(ClipState::saved) + count(ClipState::preview)));
 }
 
 }  // namespace

@@ -122,13 +122,11 @@ Tensor TextStage::operator()(const Clip& clip) {
 }
 
 DenoiseStage::DenoiseStage(const comm::Group& world, const JobPlan& planned,
-                           const Computing& computing, const std::filesystem::path& output,
-                           const RestartSettings& restart)
+                           const Computing& computing, const Job& job)
     : planned_(planned),
       plan_(&planned.plan),
       computing_(computing),
-      output_(output),
-      restart_(restart),
+      job_(job),
       groups_(range_groups(world, planned.plan.roles.denoise)) {}
 
 void DenoiseStage::regroup(const comm::Group& world, const Plan& plan) {
@@ -176,12 +174,12 @@ Denoised DenoiseStage::operator()(const Batch& batch, std::size_t replica,
   std::vector<RestartFile> files;
   std::vector<SavedState> saved;
   for (const Clip& clip : batch) {
-    if (clip.saved_step > 0) files.push_back(open_restart(output_, clip, text_channels));
+    if (clip.saved_step > 0) files.push_back(open_restart(job_, clip, text_channels));
   }
   for (const RestartFile& file : files) saved.push_back(saved_state(file));
 
   Denoising denoising(group, layout, batch, conditioning, *model_, saved, video_latents);
-  Autosave autosave(output_, restart_, group, layout, batch, conditioning, text_channels);
+  Autosave autosave(job_.output, job_.restart, group, layout, batch, conditioning, text_channels);
   const auto all_failed = [&] {
     return std::ranges::all_of(result.failed, [](bool failed) { return failed; });
   };
@@ -209,8 +207,9 @@ Denoised DenoiseStage::operator()(const Batch& batch, std::size_t replica,
   if (result.stopped) return result;
   const Layout kept = layout.latents.cropped(0, first.dropped_frames, first.latents[0]);
   const std::int64_t frames = kept.box(layout.branch_rank(group.rank())).extent[0];
-  for (const DenoiseState& state : denoising.states()) {
-    result.latents.push_back(state.latents.rows(state.latents.shape(0) - frames, frames).on({}));
+  for (std::size_t i = 0; i < batch.size(); ++i) {
+    const Tensor& latents = denoising.result(i);
+    result.latents.push_back(latents.rows(latents.shape(0) - frames, frames).on({}));
   }
   return result;
 }
@@ -309,7 +308,7 @@ std::size_t index_of(Stage stage) { return static_cast<std::size_t>(stage); }
 
 Stages::Stages(const comm::Group& world, const Job& job, const JobPlan& planned, Device device)
     : encode(world, planned, {job.dtype, job.numerics, device}),
-      denoise_batch(world, planned, {job.dtype, job.numerics, device}, job.output, job.restart),
+      denoise_batch(world, planned, {job.dtype, job.numerics, device}, job),
       decode_clip(world, planned, {job.dtype, job.numerics, device}),
       encode_input(planned, {job.dtype, job.numerics, device}, decode_clip),
       plan_(planned.plan),

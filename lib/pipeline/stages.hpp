@@ -52,8 +52,8 @@ class TextStage {
 
 /// What denoising a batch gives.
 struct Denoised {
-  /// For each clip float32 latents [frame, channel, row, column] on the host, without dropped
-  /// frames: this rank's box latents_to_decoding().from. None if `stopped`.
+  /// For each clip what is decoded, float32 latents [frame, channel, row, column] on the host
+  /// without dropped frames: this rank's box latents_to_decoding().from. None if `stopped`.
   std::vector<Tensor> latents;
   std::vector<bool> failed;  ///< per clip
   std::vector<bool> saved;   ///< per clip: whether it was saved on the way
@@ -66,9 +66,9 @@ struct Denoised {
 /// which they were loaded; new groups must not separate these ranks.
 class DenoiseStage {
  public:
-  /// output, restart: of the job; they must outlive the object.
+  /// The job must outlive the object.
   DenoiseStage(const comm::Group& world, const JobPlan& planned, const Computing& computing,
-               const std::filesystem::path& output, const RestartSettings& restart);
+               const Job& job);
 
   void load();
   void release() { model_.reset(); }
@@ -88,8 +88,7 @@ class DenoiseStage {
   const JobPlan& planned_;
   const Plan* plan_;
   Computing computing_;
-  const std::filesystem::path& output_;
-  const RestartSettings& restart_;
+  const Job& job_;
   std::vector<comm::Group> groups_;  ///< per replica
   std::unique_ptr<const Denoiser> model_;
 };

@@ -3,6 +3,7 @@
 #include <chrono>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "base/new_file.hpp"
 #include "base/trace.hpp"
@@ -61,25 +62,67 @@ nlohmann::ordered_json at_work(const std::vector<comm::Activity>& activities, co
   return clips;
 }
 
+// Counts the clips that a job has done, by the files in its folder.
+class DoneClips {
+ public:
+  DoneClips(const Job& job, const JobPlan& planned, const FoundClips& found,
+            const std::vector<ClipOutline>& made)
+      : output_(job.output), files_(count_clips(job.output)) {
+    std::set<int> replaced;
+    for (const ClipOutline& clip : made) replaced.insert(clip.index);
+    std::size_t left = 0;  // and not to be made: done, in a job that leaves clips
+    for (const int clip : found.previews) {
+      if (!replaced.contains(clip)) {
+        ++left;
+        continue;
+      }
+      const std::filesystem::path path = clip_path(output_, clip);
+      previews_.emplace_back(path, time_of(path));
+    }
+    before_ = planned.clips.size() - found.unfinished.size() + (job.stop_after ? left : 0);
+    all_ = before_ + made.size();
+  }
+
+  std::size_t all() const { return all_; }
+  std::size_t now() const {
+    const auto replaced = std::ranges::count_if(
+        previews_, [](const auto& preview) { return time_of(preview.first) != preview.second; });
+    const std::size_t files = std::max(files_, count_clips(output_));
+    return before_ + files - files_ + static_cast<std::size_t>(replaced);
+  }
+
+ private:
+  static std::filesystem::file_time_type time_of(const std::filesystem::path& path) {
+    std::error_code error;
+    return std::filesystem::last_write_time(path, error);
+  }
+
+  std::filesystem::path output_;
+  std::size_t files_, before_ = 0, all_ = 0;
+  // Files that are replaced by those of complete clips, and when they were written.
+  std::vector<std::pair<std::filesystem::path, std::filesystem::file_time_type>> previews_;
+};
+
 }  // namespace
 
-StatusContent status_of_clips(const std::filesystem::path& output, const JobPlan& planned,
-                              const std::vector<ClipOutline>& made, bool decodes) {
+StatusContent status_of_clips(const Job& job, const JobPlan& planned, const FoundClips& found,
+                              const std::vector<ClipOutline>& made) {
   const Steps steps = [&planned](const comm::Activity& rank) {
-    return planned.clip_steps(rank.clip);
+    return static_cast<int>(
+        planned.end_step(planned.clips.at(static_cast<std::size_t>(rank.clip))));
   };
-  const auto job = [output, &planned, steps](const std::vector<comm::Activity>& activities) {
-    return nlohmann::ordered_json{{"clips", planned.clips.size()},
-                                  {"complete", count_clips(output)},
-                                  {"at_work", at_work(activities, steps)}};
+  const auto done = std::make_shared<const DoneClips>(job, planned, found, made);
+  const auto status = [done, steps](const std::vector<comm::Activity>& activities) {
+    return nlohmann::ordered_json{
+        {"clips", done->all()}, {"complete", done->now()}, {"at_work", at_work(activities, steps)}};
   };
-  const auto progress = std::make_shared<ClipsProgress>(std::ssize(planned.clips),
-                                                        batch_steps(made, planned.kinds), decodes);
+  const auto progress = std::make_shared<ClipsProgress>(
+      static_cast<std::int64_t>(done->all()), batch_steps(made, planned.kinds), job.keep_video);
   const auto line = [progress](const nlohmann::ordered_json& said,
                                const std::vector<comm::Activity>& activities, double seconds) {
     return progress->line(said.at("complete").get<std::int64_t>(), activities, seconds);
   };
-  return {job, steps, line};
+  return {status, steps, line};
 }
 
 StatusFile::StatusFile(const std::filesystem::path& output, StatusContent content,

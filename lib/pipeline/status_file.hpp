@@ -8,7 +8,7 @@
 
 #include "base/progress.hpp"
 #include "comm/watchdog.hpp"
-#include "job/job_plan.hpp"
+#include "pipeline/clip_states.hpp"
 
 namespace reelmesh::pipeline {
 
@@ -25,10 +25,11 @@ struct StatusContent {
       line;
 };
 
-/// Of a job that makes clips: the numbers of all and of complete clips, and the clips at work.
-/// made: those that this job makes; decodes: to videos. planned: must outlive the result.
-StatusContent status_of_clips(const std::filesystem::path& output, const JobPlan& planned,
-                              const std::vector<ClipOutline>& made, bool decodes);
+/// Of a job that makes clips: how many they are, how many of them it has done, and the clips at
+/// work. found: all clips when it began; made: those that it makes. planned: must outlive the
+/// result.
+StatusContent status_of_clips(const Job& job, const JobPlan& planned, const FoundClips& found,
+                              const std::vector<ClipOutline>& made);
 
 /// A thread that says on standard error how far the job is (ProgressLine), and replaces
 /// OUT/status.json every two seconds, less often if that would take more

@@ -76,7 +76,7 @@ Tuning::Tuning(const Job& job, JobPlan& planned, const Conditions& conditions, c
 // The first batches, of clips of one size and of equal number.
 void Tuning::choose_batches(std::span<const ClipOutline> clips) {
   const auto left = [&](const BatchOutline& batch) {
-    return planned_.clip_steps(batch.front().index) - batch.front().saved_step;
+    return static_cast<int>(planned_.end_step(batch.front())) - batch.front().saved_step;
   };
   for (BatchOutline& batch : ordered_batches(planned_, clips, job_.batch)) {
     if (batches_.empty()) {

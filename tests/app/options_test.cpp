@@ -217,6 +217,7 @@ TEST_F(Options, ListsThoseInEffectInTheOrderOfTheHelp) {
       {"sample.steps", "7"},
       {"sample.seed", "42"},
       {"sample.dynamic-guidance", "no"},
+      {"sample.stop-after", "none"},
       {"sample.batch", "1"},
       {"output.path", "o"}};
   ASSERT_GE(job.options.size(), beginning.size());

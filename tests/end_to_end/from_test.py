@@ -1,4 +1,5 @@
-"""run --from: a job is run again from its job.h5 alone."""
+"""run --from: a job is run again from its job.h5 alone; with --clips, clips that sample.stop-after
+left with previews are completed. tests/pipeline/layouts does so in other layouts and families."""
 
 import json
 import shutil
@@ -6,8 +7,10 @@ import shutil
 import h5py
 import numpy
 
+from cache_test import OPEN_SORA_CASES, options_of_open_sora
 from support import (ERROR, MPIRUN, PROGRAM, Reference, Scratch, arguments, clip_file, execute,
-                     flip_bit, main, read_attributes, read_clip, read_header, state_of)
+                     flip_bit, job_status, main, names_of_states, read_attributes, read_clip,
+                     read_header, relative, run, state_of)
 
 # Clips of unlike sizes, lengths, steps, seeds and texts.
 LINES = [
@@ -19,7 +22,15 @@ LINES = [
 OF_THE_RUN = ("layout", "wall_seconds", "model")
 
 
-class FromTest(Scratch):
+class Refusing(Scratch):
+    def refused(self, outcome, status, *texts):
+        self.assertEqual(outcome.status, status, outcome)
+        self.assertEqual(len(outcome.lines(ERROR)), 1, outcome)
+        for text in texts:
+            self.assertIn(text, outcome.lines(ERROR)[0])
+
+
+class FromTest(Refusing):
     def setUp(self):
         super().setUp()
         self.reference = Reference("rotary")
@@ -52,12 +63,6 @@ class FromTest(Scratch):
             self.assertEqual(set(a), set(b))
             for name in a:
                 numpy.testing.assert_array_equal(a[name], b[name])
-
-    def refused(self, outcome, status, *texts):
-        self.assertEqual(outcome.status, status, outcome)
-        self.assertEqual(len(outcome.lines(ERROR)), 1, outcome)
-        for text in texts:
-            self.assertIn(text, outcome.lines(ERROR)[0])
 
     def test_gives_the_same_bits_on_other_ranks(self):
         first = self.make_first()
@@ -129,6 +134,167 @@ class FromTest(Scratch):
         index.unlink()
         self.refused(self.again(first, "second"), 66, str(index))
         self.assertFalse((self.folder / "second").exists())
+
+
+class LookFirst(Refusing):
+    """Three clips of six steps, which are left after two."""
+
+    STEPS, LEFT = 6, 2
+    whole = None  # an undisturbed job
+
+    def setUp(self):
+        super().setUp()
+        self.options = Reference("rotary").options(
+            self.folder / "left", prompt__text=["one", "two", "three"], sample__steps=self.STEPS,
+            sample__scheduler="dpm", sample__height=32, sample__width=32, sample__frames=8)
+        self.index = self.folder / "left/job.h5"
+
+    def leave(self, after=LEFT, **more):
+        return self.make(self.options | {"sample.stop-after": after} | more)
+
+    def complete(self, clips, ranks=1, **more):
+        more = {key.replace("__", ".").replace("_", "-"): value for key, value in more.items()}
+        return run({"from": self.index, "clips": clips} | more, ranks)
+
+    def states(self, output):
+        with h5py.File(output / "job.h5") as file:
+            return names_of_states(file["states"][()]), list(file["clips"])
+
+    def check_whole(self, output, numbers):
+        if LookFirst.whole is None:
+            whole = self.make(self.options | {"output.path": self.folder / "whole"})
+            LookFirst.whole = [read_clip(whole, number) for number in range(3)]
+        for number in numbers:
+            clip, expected = read_clip(output, number), self.whole[number]
+            for name in ("latents", "video", "token_ids"):
+                self.assertEqual(clip[name].tobytes(), expected[name].tobytes(), (number, name))
+            self.assertEqual(set(clip["attributes"]), set(expected["attributes"]))
+
+    def test_chosen_clips_are_completed_in_the_same_folder(self):
+        outcome = run(self.options | {"sample.stop-after": self.LEFT, "restart.every": "none"}, 2)
+        left = self.folder / "left"
+        self.assertEqual(outcome.status, 0, outcome)
+        self.assertIn("3 of 3 clips have a preview", outcome.errors)
+        self.assertEqual(self.states(left), (3 * ["preview"], ["000000", "000001", "000002"]))
+        self.assertEqual(job_status(left), "complete")
+        for number in range(3):
+            clip = read_clip(left, number)
+            self.assertEqual(clip["attributes"]["stopped_after"], self.LEFT)
+            with h5py.File(left / f"restart/{number:06}.h5") as state:
+                self.assertEqual(state.attrs["step"], self.LEFT)
+                # What this sampler keeps is the clean latents that the last step predicted.
+                self.assertEqual(clip["latents"].tobytes(), state["history0"][()].tobytes())
+                self.assertNotEqual(clip["latents"].tobytes(), state["latents"][()].tobytes())
+        others = state_of(left / "clips")
+        outcome = self.complete("2,0-0")
+        self.assertEqual(outcome.status, 0, outcome)
+        self.assertIn("and 1 more clips after saved steps", outcome.errors)
+        self.check_whole(left, (0, 2))
+        self.assertEqual(self.states(left)[0], ["complete", "preview", "complete"])
+        self.assertEqual([path.name for path in (left / "restart").iterdir()], ["000001.h5"])
+        self.assertFalse((left / "earlier").exists())
+        kept = clip_file(left, 1)
+        self.assertEqual(state_of(left / "clips")[kept], others[kept])
+        with h5py.File(left / "job.h5") as file:
+            self.assertIn("sample.stop-after = none\n", file.attrs["options"])
+        # The rest, without a word about them.
+        outcome = run(self.options | {"output.if-exists": "resume"})
+        self.assertEqual(outcome.status, 0, outcome)
+        self.check_whole(left, range(3))
+        self.assertEqual(self.states(left)[0], 3 * ["complete"])
+        self.assertFalse((left / "restart").exists())
+
+    def test_chosen_clips_are_completed_in_another_folder(self):
+        left = self.leave()
+        before = state_of(left)
+        # A little further first.
+        outcome = self.complete("1", output__path=self.folder / "other", sample__stop_after=4)
+        self.assertEqual(outcome.status, 0, outcome)
+        clip = read_clip(self.folder / "other", 1)
+        self.assertEqual(clip["attributes"]["stopped_after"], 4)
+        self.assertEqual(self.states(self.folder / "other")[0], ["missing", "preview", "missing"])
+        outcome = self.complete("0-1", 2, output__path=self.folder / "other",
+                                output__if_exists="resume")
+        self.assertEqual(outcome.status, 0, outcome)
+        self.check_whole(self.folder / "other", (0, 1))
+        self.assertEqual(self.states(self.folder / "other")[0],
+                         ["complete", "complete", "missing"])
+        self.assertFalse((self.folder / "other/restart").exists())
+        self.assertEqual({path: state for path, state in state_of(left).items()
+                          if path.name != ".lock"},
+                         {path: state for path, state in before.items() if path.name != ".lock"})
+
+    def test_looking_again(self):
+        """The same command keeps previews; more steps make later ones; a state without its preview,
+        as after a kill, goes one step further."""
+        left = self.leave()
+        before = state_of(left / "clips")
+        self.make(self.options | {"sample.stop-after": self.LEFT, "output.if-exists": "resume"})
+        self.assertEqual(state_of(left / "clips"), before)
+        self.assertEqual(self.states(left)[0], 3 * ["preview"])
+        clip_file(left, 1).unlink()
+        for after, found in ((self.LEFT, [2, 3, 2]), (4, [4, 4, 4])):
+            self.make(self.options | {"sample.stop-after": after, "output.if-exists": "resume"})
+            self.assertEqual([read_clip(left, number)["attributes"]["stopped_after"]
+                              for number in range(3)], found)
+        self.make(self.options | {"output.if-exists": "resume"})
+        self.check_whole(left, range(3))
+
+    def test_the_preview_of_a_rectified_flow(self):
+        """x0 = x + t (x' - x) / (t - t') by the latents before and after a step."""
+        case = OPEN_SORA_CASES["v1_2"] | {"steps": 4}
+        for name in ("cache", "cache_coefficients"):
+            case.pop(name, None)
+        options = options_of_open_sora(case, self.folder / "flow", output__video="no")
+        latents, times = [], []
+        for after in (1, 2):
+            output = self.make(options | {"sample.stop-after": after, "output.if-exists": "resume"})
+            with h5py.File(output / "restart/000000.h5") as state:
+                latents.append(state["latents"][()].astype(float))
+        with h5py.File(output / "job.h5") as file:
+            plan = json.loads(file.attrs["plan_json"])
+        frames, height, width = (plan["clip"][name] for name in ("frames", "height", "width"))
+        ratio = (height * width / 512 ** 2) ** 0.5 * (frames // 17 * 5) ** 0.5
+        for step in (1, 2):
+            t = 1 - step / case["steps"]
+            times.append(ratio * t / (1 + (ratio - 1) * t))
+        expected = latents[0] + times[0] * (latents[1] - latents[0]) / (times[0] - times[1])
+        self.assertLess(relative(read_clip(output)["latents"], expected), 1e-5)
+
+    def test_refused(self):
+        left = self.leave()
+        other = {"output__path": self.folder / "other"}
+        self.refused(self.complete("0,3"), 64, "--clips", "'0,3'", "0 to 2")
+        self.refused(self.complete("one"), 64, "--clips", "'one'")
+        self.refused(run(self.options | {"clips": "1"}), 64, "--clips", "--from")
+        self.refused(self.complete("1", prompt__text="four"), 64, "--clips and prompts")
+        self.refused(self.complete("1", output__if_exists="replace", **other), 64,
+                     "output.if-exists", "replace")
+        state = left / "restart/000001.h5"
+        for ranks, change in ((2, {"sample__guidance": 3}), (1, {"numerics__dtype": "bfloat16"})):
+            self.refused(self.complete("0-1", ranks, **other, **change), 65, "--clips",
+                         str(left / "restart/000000.h5"), "clip 0")
+        with h5py.File(state) as file:
+            place = file["latents"].id.get_chunk_info(0).byte_offset
+        flip_bit(state, place)
+        self.refused(self.complete("0-1", **other), 65, str(state), "clip 1", "damaged")
+        self.refused(self.complete("0-1"), 65, str(state), "clip 1", "damaged")
+        state.unlink()
+        self.refused(self.complete("0-1", 2, **other), 66, str(state), "clip 1 is missing")
+        self.assertEqual(list((self.folder / "other").iterdir()), [])
+        self.assertEqual(self.states(left)[0], 3 * ["preview"])
+
+    def test_plan(self):
+        outcome = self.plan(self.options | {"sample.stop-after": self.LEFT}, "--ranks", 2)
+        self.assertIn("6 steps, left after 2 of them with a preview", outcome.output)
+        machine = {"device.machine": Reference("rotary").model.parents[1] / "machine.cfg"}
+        steps = {}
+        for name, more in (("whole", {}), ("left", {"sample.stop-after": self.LEFT})):
+            output = self.folder / name
+            self.planned(self.options | machine | more, "--ranks", 1, command=("simulate", output))
+            with h5py.File(output / "trace.h5") as file:
+                steps[name] = numpy.count_nonzero(file["spans"]["name"] == b"denoise_step")
+        self.assertEqual(steps, {"whole": 18, "left": 6})
 
 
 if __name__ == "__main__":

@@ -402,6 +402,34 @@ TEST_F(Layouts, WanFromTextOrImage) {  // 3 x 2 x 3 tokens, 3 heads
               {{4, phased + mesh(2, 2, 1) + frames, "ring 2"}});
 }
 
+// Clips that sample.stop-after leaves, completed on other ranks and layouts: samplers with and
+// without history and noise, two experts, a kept residual, images and videos to begin from.
+TEST_F(Layouts, ClipsThatAreLeftAndCompleted) {
+  const std::string one_replica = " --parallel.replicas 1 --sample.stop-after ";
+  const auto expect = [&](const std::string& job, const std::string& layout, int after) {
+    const std::string left_with = one_replica + std::to_string(after);
+    expect_same(job, {{3, split, "split", 1, left_with}, {3, layout, "", 3, left_with + height}});
+  };
+  expect(cogvideox("rotary") + dynamic("rotary") + " --sample.scheduler dpm",
+         phased + " --sample.batch 2", 2);
+  expect(opensora("v1_2", 6) + latents_only +
+             " --sample.cache teacache:0.3 --sample.cache-coefficients 0,0,0,1,0",
+         phased, 4);
+  expect(wan("ti2v") + latents_only, phased + " --parallel.weights sharded", 2);
+  if (!tests_are_long()) return;
+  expect(cogvideox("v1_5", 4) + dynamic("v1_5") + " --sample.scheduler ddim", phased + frames, 2);
+  expect(opensora("v1_0"), phased, 2);
+  expect(opensora("v1_2"), phased, 2);
+  expect(wan() + " --sample.scheduler euler --sample.cache every:2", phased, 2);
+  expect(wan_from_images("ends"), phased, 2);
+  expect(wan_from_videos(), phased, 1);
+  const std::string experts = fmt::format(
+      "{0}/experts --model.transformer {0}/float32/transformer --model.vae {0}/float32/vae "
+      "--model.scheduler {0}/float32/scheduler",
+      (data / "wan").string());
+  expect(wan("float32", 6, experts), phased, 2);
+}
+
 // Steps of each expert: 3, so that graphs are replayed.
 TEST_F(Layouts, WanOfTwoExperts) {
   const std::string model = fmt::format(

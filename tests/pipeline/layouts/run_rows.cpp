@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <iostream>
 #include <map>
 #include <sstream>
@@ -26,7 +27,7 @@ void run_job(const comm::Group& group, const std::string& words) {
   for (const std::string& word : all) argv.push_back(word.c_str());
   try {
     const Job job = app::parse_run(static_cast<int>(argv.size()), argv.data());
-    pipeline::run(group, job, {"test_layouts", "0", "none"}, nullptr);
+    pipeline::run(group, job, {"reelmesh", "0", "none"}, nullptr);
   } catch (const std::exception& error) {
     std::cerr << "rank " << group.rank() << " of " << group.size() << ": " << error.what() << "\n  "
               << words << std::endl;
@@ -66,6 +67,21 @@ std::vector<ClipFile> read_clips(const std::filesystem::path& output) {
   return clips;
 }
 
+// A job of the group's first ranks leaves clips in a folder; another one completes them. words: of
+// the first job.
+void run_in_two(const comm::Group& group, const std::string& words, const LayoutRow& row,
+                const std::filesystem::path& left, const std::string& of_second) {
+  const comm::Group first = group.split(group.rank() < row.left_by ? 0 : -1);
+  if (first.member()) {
+    run_job(first, fmt::format("{} {} --output.path {}", words, row.left_with, left.string()));
+  }
+  group.barrier();
+  std::string clips = "0";
+  for (int i = 1; std::filesystem::exists(clip_path(left, i)); ++i) clips = fmt::format("0-{}", i);
+  run_job(group,
+          fmt::format("--from {} --clips {} {}", (left / "job.h5").string(), clips, of_second));
+}
+
 void compare(const std::vector<ClipFile>& clips, const std::vector<ClipFile>& expected,
              const LayoutRow& row) {
   ASSERT_EQ(clips.size(), expected.size());
@@ -88,6 +104,7 @@ void compare(const std::vector<ClipFile>& clips, const std::vector<ClipFile>& ex
 void expect_same_clips(const comm::Group& launch, const std::filesystem::path& folder,
                        const std::string& job, const std::vector<LayoutRow>& rows) {
   const auto output = [&](std::size_t row) { return folder / fmt::format("row_{}", row); };
+  const auto left = [&](std::size_t row) { return folder / fmt::format("left_{}", row); };
   std::vector<int> sizes;
   for (const LayoutRow& row : rows) sizes.push_back(row.ranks);
   for (const auto& round : pack_groups_into_rounds(sizes, launch.size())) {
@@ -99,10 +116,13 @@ void expect_same_clips(const comm::Group& launch, const std::filesystem::path& f
     }
     const comm::Group group = launch.split(mine < rows.size() ? static_cast<int>(mine) : -1);
     if (group.member()) {
-      std::string words =
-          job + " " + rows[mine].options + " --output.path " + output(mine).string();
-      if (words.find("--parallel.replicas") == words.npos) words += " --parallel.replicas 1";
-      run_job(group, words);
+      std::string own = " " + rows[mine].options + " --output.path " + output(mine).string();
+      if (own.find("--parallel.replicas") == own.npos) own += " --parallel.replicas 1";
+      if (rows[mine].left_by > 0) {
+        run_in_two(group, job, rows[mine], left(mine), own);
+      } else {
+        run_job(group, job + own);
+      }
     }
     wait_asleep(launch);
   }
@@ -112,6 +132,12 @@ void expect_same_clips(const comm::Group& launch, const std::filesystem::path& f
     if (static_cast<int>(row) % launch.size() != launch.rank()) continue;
     SCOPED_TRACE(fmt::format("{} ranks {}", rows[row].ranks, rows[row].options));
     compare(read_clips(output(row)), expected, rows[row]);
+    if (rows[row].left_by > 0) {
+      const auto first = std::ranges::find_if(
+          rows, [](int ranks) { return ranks > 0; }, &LayoutRow::left_by);
+      compare(read_clips(left(row)), read_clips(left(std::size_t(first - rows.begin()))),
+              {.ranks = rows[row].left_by, .options = {}, .expected_text = {}});
+    }
   }
   wait_asleep(launch);
 }

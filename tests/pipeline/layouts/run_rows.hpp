@@ -14,11 +14,16 @@ namespace reelmesh::test {
 struct LayoutRow {
   int ranks = 1;
   std::string options, expected_text;
+  /// Another job that leaves the clips with previews, which the row's job then completes: its
+  /// number of ranks, at most that of the row, and its options. 0: none.
+  int left_by = 0;
+  std::string left_with;
 };
 
 /// Runs a job for each row, several at the same time where they fit into the launch, and expects
-/// the clips of all rows to have the same bits as those of the first row, which has one rank.
-/// job: options of `reelmesh run` that all rows share. Collective over all ranks of the launch.
+/// the clips of all rows to have the same bits as those of the first row, which has one rank, and
+/// so all previews. job: options of `reelmesh run` that all rows share. Collective over all ranks
+/// of the launch.
 void expect_same_clips(const comm::Group& launch, const std::filesystem::path& folder,
                        const std::string& job, const std::vector<LayoutRow>& rows);
 
