@@ -1,6 +1,7 @@
 // Steps of training: ten are those of PyTorch, twenty have the same bits on every layout.
 #include "train/steps.hpp"
 
+#include <map>
 #include <set>
 
 #include "comm/together.hpp"
@@ -461,10 +462,11 @@ void expect_same(const Trained& a, const Trained& b, const std::string& what) {
   }
 }
 
-// The first rank trains alone; all ranks together get the same bits in every way: on three ranks in
-// float32 ten steps of those in which tokens, replicas and their sums are divided most, and a few
-// of the others, of models that encode an image in each step and in bfloat16. In tests/long three
-// and seven ranks do all of them in both types, and other numbers of ranks a few in float32.
+// The first rank trains alone; all ranks together get the same bits in every way: on three ranks
+// three steps, in all ways in float32 and in two in bfloat16. In tests/long three and seven ranks
+// do all of them in both types, up to twenty steps of those in which tokens, replicas and their
+// sums are divided most, and other numbers of ranks a few in float32. Ten steps on three ranks are
+// compared with PyTorch.
 TEST_P(TrainingLayouts, HaveTheSameBits) {
   for (const char* name : {"rotary", "all.rotary", "all.v1_5"}) {
     if (GetParam() == name && !test::tests_are_long()) GTEST_SKIP() << "only in tests/long";
@@ -498,19 +500,20 @@ TEST_P(TrainingLayouts, HaveTheSameBits) {
       divided = {.name = "rows", .replicas = 1, .shard = Shard::height};
     }
     const bool has_image = reference.facts().contains("image_dropout");
-    const bool few =
-        !in_all_ways || has_image || (reference.all_weights() && dtype == DType::bfloat16);
-    const std::int64_t max =
-        n == 3 && !reference.divides_frames && test::tests_are_long() ? 20 : 10;
-    same(few ? 3 : max, {divided, {"two replicas", n >= 2 ? 2 : 1, {}, {}, {}}});
-    if (!in_all_ways) continue;
-    std::vector<Way> others{{"one replica, Ulysses", 1, n, 1, {}},
-                            {"sharded weights", 1, {}, {}, WeightsChoice::sharded}};
-    if (test::tests_are_long()) {
-      others.push_back({"replicas of one rank", n, 1, 1, {}});
-      others.push_back({"weights on the host", 1, {}, {}, WeightsChoice::host});
+    const bool few = !test::tests_are_long() || !in_all_ways || has_image ||
+                     (reference.all_weights() && dtype == DType::bfloat16);
+    const std::int64_t max = n == 3 && !reference.divides_frames ? 20 : 10;
+    std::map<std::int64_t, std::vector<Way>> ways;  // by their numbers of steps
+    ways[few ? 3 : max] = {divided, {"two replicas", n >= 2 ? 2 : 1, {}, {}, {}}};
+    if (in_all_ways) {
+      ways[3].push_back({"one replica, Ulysses", 1, n, 1, {}});
+      ways[3].push_back({"sharded weights", 1, {}, {}, WeightsChoice::sharded});
+      if (test::tests_are_long()) {
+        ways[3].push_back({"replicas of one rank", n, 1, 1, {}});
+        ways[3].push_back({"weights on the host", 1, {}, {}, WeightsChoice::host});
+      }
     }
-    same(3, others);
+    for (const auto& [steps, of_steps] : ways) same(steps, of_steps);
   }
 }
 
