@@ -13,7 +13,7 @@ namespace {
 RankHost host_of(const JobPlan& planned, int rank) {
   const Plan& plan = planned.plan;
   const MachineTimes& machine = *planned.predicted_by.machine;
-  return {fmt::format("node{}", plan.node[static_cast<std::size_t>(rank)]), machine.processor,
+  return {fmt::format("node{}", plan.node[static_cast<std::size_t>(rank)]), machine.processor, "",
           planned.on_gpu ? machine.name : "cpu", ""};
 }
 

@@ -114,13 +114,13 @@ std::string ProgramInfo::text() const {
 
 std::vector<RankHost> gather_hosts(const comm::Group& world, const Machine& machine,
                                    Device device) {
-  const std::array<std::vector<std::string>, 4> columns{
+  const std::array<std::vector<std::string>, 5> columns{
       world.gather(machine.host, 0), world.gather(processor_name(), 0),
-      world.gather(name_of(device), 0),
+      world.gather(std::string(ops::vector_instructions()), 0), world.gather(name_of(device), 0),
       world.gather(device.is_cuda() ? gpu_driver_version() : "", 0)};
   std::vector<RankHost> hosts;
   for (std::size_t i = 0; i < columns[0].size(); ++i) {
-    hosts.push_back({columns[0][i], columns[1][i], columns[2][i], columns[3][i]});
+    hosts.push_back({columns[0][i], columns[1][i], columns[2][i], columns[3][i], columns[4][i]});
   }
   return hosts;
 }

@@ -196,7 +196,23 @@ void choose_products(const Job& job) {
   ops::choose_products(job.products);
 }
 
+namespace {
+
+void warn_of_plain_code(const comm::Group& world) {
+  const std::vector<std::int64_t> lacking =
+      comm::all_gather_value(world, std::int64_t{ops::lacks_avx2() ? 1 : 0});
+  const auto first = std::ranges::find(lacking, 1);
+  if (first == lacking.end()) return;
+  log::warning(
+      "rank {} computes without AVX2 and takes several times as long: its processor has none, or "
+      "ONEDNN_MAX_CPU_ISA is set",
+      first - lacking.begin());
+}
+
+}  // namespace
+
 void agree_on_products(const comm::Group& world, const Job& job) {
+  warn_of_plain_code(world);
   comm::run_collectively(world, [&] { choose_products(job); });
   const std::vector<std::string> kinds = world.all_gather(std::string(ops::bfloat16_products()));
   const auto other =

@@ -65,6 +65,17 @@ std::string_view bfloat16_products() {
                                                 : "bfloat16 (AVX-512)";
 }
 
+std::string_view vector_instructions() {
+  if (!on_x86) return "as compiled";
+  return has_amx()                              ? "AVX-512 with AMX"
+         : has(dnnl::cpu_isa::avx512_core_bf16) ? "AVX-512 with BF16"
+         : has(dnnl::cpu_isa::avx512_core)      ? "AVX-512"
+         : has(dnnl::cpu_isa::avx2)             ? "AVX2"
+                                                : "SSE4.1";
+}
+
+bool lacks_avx2() { return on_x86 && !(has(dnnl::cpu_isa::avx2) && has_fma()); }
+
 DType compute_dtype(DType dtype) {
   return dtype == DType::bfloat16 && bfloat16_products() != "float32" ? DType::bfloat16
                                                                       : DType::float32;

@@ -22,4 +22,13 @@ void choose_products(Products choice);
 /// or "bfloat16 (AVX-512)". Processors with unequal texts have unequal bits.
 std::string_view bfloat16_products();
 
+/// Of oneDNN's kernels on this processor, which ONEDNN_MAX_CPU_ISA may restrict: "AVX-512 with
+/// AMX", "AVX-512 with BF16", "AVX-512", "AVX2" or "SSE4.1"; "as compiled" on other processors than
+/// x86.
+std::string_view vector_instructions();
+
+/// Whether the processor or oneDNN lacks AVX2: without it many ops take several times as long, as
+/// they are in plain C++, and oneDNN's kernels in shorter vectors.
+bool lacks_avx2();
+
 }  // namespace reelmesh::ops

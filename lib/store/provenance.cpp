@@ -13,6 +13,7 @@ struct HostRow {
   std::int32_t rank;
   char host[64];
   char processor[64];
+  char vectors[32];
   char device[64];
   char driver[48];
 };
@@ -23,6 +24,7 @@ void write_hosts(hid_t group, const std::vector<RankHost>& hosts) {
     rows[i].rank = static_cast<std::int32_t>(i);
     hdf5::put(rows[i].host, hosts[i].host);
     hdf5::put(rows[i].processor, hosts[i].processor);
+    hdf5::put(rows[i].vectors, hosts[i].vectors);
     hdf5::put(rows[i].device, hosts[i].device);
     hdf5::put(rows[i].driver, hosts[i].driver);
   }
@@ -31,14 +33,16 @@ void write_hosts(hid_t group, const std::vector<RankHost>& hosts) {
       {{"rank", offsetof(HostRow, rank), H5T_NATIVE_INT32},
        {"host", offsetof(HostRow, host), hdf5::no_id, sizeof HostRow::host},
        {"processor", offsetof(HostRow, processor), hdf5::no_id, sizeof HostRow::processor},
+       {"vectors", offsetof(HostRow, vectors), hdf5::no_id, sizeof HostRow::vectors},
        {"device", offsetof(HostRow, device), hdf5::no_id, sizeof HostRow::device},
        {"driver", offsetof(HostRow, driver), hdf5::no_id, sizeof HostRow::driver}});
   const hdf5::Dataset table = hdf5::create_dataset(group, "hosts", type.get(), {std::ssize(rows)});
   if (!rows.empty()) hdf5::write_all(table.get(), type.get(), rows.data());
   hdf5::write_attribute(table.get(), "long_name", "the computer of each rank");
   hdf5::describe_columns(table.get(),
-                         {"rank", "name of the host", "processor", "device", "driver of the GPU"},
-                         {"", "", "", "", ""});
+                         {"rank", "name of the host", "processor",
+                          "vector instructions of products on it", "device", "driver of the GPU"},
+                         {"", "", "", "", "", ""});
 }
 
 }  // namespace

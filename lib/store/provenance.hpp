@@ -11,6 +11,7 @@ namespace reelmesh {
 struct RankHost {
   std::string host;
   std::string processor;  ///< as /proc/cpuinfo names it
+  std::string vectors;    ///< ops::vector_instructions(); empty of a simulated job
   std::string device;     ///< "cpu", or a GPU's name
   std::string driver;     ///< of the GPU; empty on the CPU
 };

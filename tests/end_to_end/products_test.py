@@ -49,6 +49,16 @@ class Products(Scratch):
         self.assertIn("numerics.products = bfloat16 needs AVX-512", outcome.lines(ERROR)[0])
         self.assertFalse((self.folder / "output").exists())
 
+    def test_vectors_are_recorded_and_plain_code_is_told(self):
+        words = [PROGRAM, "run", *arguments({"device.backend": "cpu"} | self.options())]
+        outcome = execute(launch(["env", "ONEDNN_MAX_CPU_ISA=AVX2", *words],
+                                 ["env", "ONEDNN_MAX_CPU_ISA=SSE41", *words]))
+        self.assertEqual(outcome.status, 0, outcome)
+        self.assertEqual(len(outcome.lines(WARNING)), 1, outcome)
+        self.assertIn("rank 1 computes without AVX2", outcome.lines(WARNING)[0])
+        with h5py.File(self.folder / "output" / "job.h5") as file:
+            self.assertEqual(list(file["provenance/hosts"]["vectors"]), [b"AVX2", b"SSE4.1"])
+
     def test_unlike_processors_multiply_in_float32(self):
         self.make(self.options("one"))
         if products_of(self.folder / "one") == "float32":

@@ -63,7 +63,7 @@ JobRecord job_record() {
   from.weights_hash = "0123";
   from.products = "bfloat16 (AVX512_BF16)";
   from.environment = {"OMP_NUM_THREADS=1"};
-  from.hosts = {{"node-1", "fast", "cpu", ""}, {"nœud-02", "", "H100", "550.1"}};
+  from.hosts = {{"node-1", "fast", "AVX2", "cpu", ""}, {"nœud-02", "", "", "H100", "550.1"}};
   return r;
 }
 

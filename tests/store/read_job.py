@@ -69,9 +69,10 @@ with h5py.File(PATH, "r") as file:
     check_attributes(file, ATTRIBUTES | {"checksum": checksum})
     check_attributes(file["provenance"], PROVENANCE)
     hosts = file["provenance/hosts"]
-    check("columns", hosts.dtype.names, ("rank", "host", "processor", "device", "driver"))
+    check("columns", hosts.dtype.names, ("rank", "host", "processor", "vectors", "device", "driver"))
     check("hosts", [tuple(row) for row in hosts[()]],
-          [(0, b"node-1", b"fast", b"cpu", b""), (1, "nœud-02".encode(), b"", b"H100", b"550.1")])
+          [(0, b"node-1", b"fast", b"AVX2", b"cpu", b""),
+           (1, "nœud-02".encode(), b"", b"", b"H100", b"550.1")])
 
     states = file["states"]
     check("names of states", h5py.check_enum_dtype(states.dtype["state"]),
