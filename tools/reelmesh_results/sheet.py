@@ -133,7 +133,7 @@ def cell(clip, strip, clips):
     if clips > MANY:
         keep = spread(len(strip.frames), FEW)
         strip = Strip([strip.frames[i] for i in keep], [strip.times[i] for i in keep])
-    facts = [clip.name, *(fact for fact in clip.facts if fact.startswith("seed "))]
+    facts = [clip.name, *(fact for fact in clip.facts if fact.startswith(("seed ", "preview ")))]
     return _captioned(strip, [(clip.prompt, 22, INK, 3), (" · ".join(facts), 15, FAINT, 1)],
                       least=360)
 
