@@ -33,6 +33,7 @@ import results_support as support
 from report_support import FFMPEG, SPANS, Report, needs_ffmpeg, trace_of
 
 needs_browser = unittest.skipUnless(browser.PROGRAM, "Chromium is not installed")
+LAYOUT = pathlib.Path(__file__).with_name("page_layout.js").read_text()
 HOSTILE = '</script><script>alert(1)</script><img src=x onerror="alert(1)"> \' " & </noscript> \x07'
 
 
@@ -294,16 +295,19 @@ class InBrowser(Report):
                           if not one.startswith(("data:", "file:"))], [])
 
     def test_all_kinds_of_jobs_fit(self):
-        """A full-size, a simulated and a training job; tiles hold their figures, what scrolls says
-        so, and the plan is not wrapped."""
+        """A full-size, a failed, a simulated and a training job; tiles hold their figures, what
+        scrolls says so, the plan is not wrapped, and texts are legible: see page_layout.js."""
         support.write_job(self.folder / "full", 1, 2, 600, frames=49, height=480, width=720)
+        support.write_job(self.folder / "failed", 4, 2, 600, status="failed",
+                          states={1: ("failed", "rank 1: the latents after step 3 of 20 " * 3),
+                                  2: ("saved", ""), 3: ("missing", "")})
         support.write_job(self.folder / "simulated", 0, 2, 600)
         support.write_index(self.folder / "simulated", [{"prompt": "p", "seed": 1}] * 200,
                             {i: ("missing", "") for i in range(200)}, status="simulated",
                             plan="stage " + "wide " * 40 + "\n", measured_seconds=1234.0)
         support.write_training(self.folder / "training", steps=100)
         pictures = pathlib.Path(os.environ.get("REELMESH_PICTURES", self.folder))
-        for name in ("full", "simulated", "training"):
+        for name in ("full", "failed", "simulated", "training"):
             self.expect(0, self.folder / name)
             for width in (420, 1400):
                 colours = []
@@ -316,6 +320,7 @@ class InBrowser(Report):
                         "[...document.querySelectorAll('.figures dd')].filter(one => "
                         "one.scrollWidth > one.clientWidth || one.offsetHeight > "
                         "1.5 * parseFloat(getComputedStyle(one).fontSize)).length"), 0, width)
+                    self.assertEqual(self.evaluate(LAYOUT), [], (name, width, dark))
                     path = pictures / f"{name}_{width}_{'dark' if dark else 'light'}.png"
                     self.browser.picture(path)
                     with Image.open(path) as picture:
@@ -328,6 +333,18 @@ class InBrowser(Report):
                                                   "document.querySelector('#plan pre'))"))
                 self.assertTrue(self.shadow_at_the_right("#plan pre"))
                 self.assertFalse(self.shadow_at_the_right("#options pre"))
+
+    def test_what_is_hard_to_read_is_found(self):
+        self.job(1)
+        self.browser.screen(1440)
+        self.opened()
+        self.assertEqual(self.evaluate(LAYOUT), [])
+        for change, text in (
+                ("document.documentElement.style.setProperty('--faint', '#b0b0b0')", "contrast"),
+                ("document.querySelector('h1').style.marginBottom = '-1.5rem'", "overlaps")):
+            self.opened()
+            self.evaluate(change)
+            self.assertTrue(any(text in what for _, what in self.evaluate(LAYOUT)), text)
 
     def shadow_at_the_right(self, element):
         """Whether the right edge of an element in view is darker than what is left of it."""

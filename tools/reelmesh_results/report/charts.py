@@ -23,6 +23,7 @@ STYLE = {"svg.fonttype": "none", "font.size": 10, "axes.edgecolor": LINE, "axes.
          "axes.axisbelow": True, "text.color": INK, "legend.frameon": False,
          "axes.linewidth": 0.8, "legend.fontsize": 9, "savefig.transparent": True}
 SIZE = (5.6, 2.7)  # inches of 72 units
+ROOM = 14  # points beside the numbers of the y axis, which narrow screens show larger (page.css)
 BINS = 1200  # points of a line by step at most
 
 
@@ -67,7 +68,7 @@ def steps(samples, size, name):
                               xytext=(0, 4), textcoords="offset points", fontsize=9)
         axes.set_xlabel(f"{unit} a step" + ("; the last bar has all above"
                                             if values.max() > high else ""))
-        axes.set_ylabel("steps")
+        axes.set_ylabel("steps", labelpad=ROOM)
         axes.yaxis.set_major_locator(ticker.MaxNLocator(5, integer=True))
         return _svg(figure, f"Histogram of {len(values)} steps {size}", name)
 
@@ -104,7 +105,7 @@ def by_step(values, mean, label, name, *, limit=None, wide=False):
         axes.set_xlim(0, max(1, len(values) - 1))
         axes.set_ylim(bottom, top)
         axes.set_xlabel("step")
-        axes.set_ylabel(label)
+        axes.set_ylabel(label, labelpad=ROOM)
         axes.xaxis.set_major_locator(ticker.MaxNLocator(7, integer=True))
         axes.yaxis.set_major_formatter(ticker.FuncFormatter(lambda value, _: f"{value:g}"))
         above = int((values[finite] > top).sum())
@@ -138,7 +139,7 @@ def curves(lines, label, title, name, *, from_zero=True, last=None):
         axes.set_xlim(0, max(1, last if last is not None
                              else max(steps[-1] for steps, *_ in shown)))
         axes.set_xlabel("step")
-        axes.set_ylabel(label)
+        axes.set_ylabel(label, labelpad=ROOM)
         axes.xaxis.set_major_locator(ticker.MaxNLocator(7, integer=True))
         axes.yaxis.set_major_formatter(ticker.FuncFormatter(lambda value, _: f"{value:g}"))
         return _svg(figure, title, name)
@@ -187,7 +188,7 @@ def memory_over_time(measured, row, place, name):
         axes.set_xlim(0, times[-1])
         axes.set_ylim(0)
         axes.set_xlabel("seconds since the start of the trace")
-        axes.set_ylabel(unit)
+        axes.set_ylabel(unit, labelpad=ROOM)
         picture = _svg(figure, f"Memory of rank {row['rank']} on the {place} over time", name)
     return picture, [(purpose, colours.PURPOSES[purpose], "") for purpose, _ in parts] + [
         (label, VARIABLES[colour], style) for label, _, colour, style in lines]
