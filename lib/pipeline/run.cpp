@@ -60,7 +60,7 @@ class JobRun final : public RunningJob {
 
   JobPlan planned_;
   std::string model_;               // hash of the weights
-  FoundClips found_clips_;          // at the start
+  FoundClips found_clips_;          // at the start; empty once it is recorded
   std::vector<ClipOutline> clips_;  // that were still to be made then
   std::optional<Tuning> tuning_;
   std::optional<NewPlans> new_plans_;
@@ -128,6 +128,7 @@ void JobRun::prepare_output() {
     write_index();
   });
   begin_status(status_file_, status_of_clips(job_, planned_, found_clips_, clips_));
+  found_clips_ = {};
   begin_trace(traces_, planned_.plan, measured_peaks());
 }
 

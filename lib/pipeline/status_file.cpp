@@ -1,9 +1,9 @@
 #include "pipeline/status_file.hpp"
 
+#include <algorithm>
 #include <chrono>
 #include <filesystem>
 #include <nlohmann/json.hpp>
-#include <set>
 
 #include "base/new_file.hpp"
 #include "base/trace.hpp"
@@ -68,11 +68,9 @@ class DoneClips {
   DoneClips(const Job& job, const JobPlan& planned, const FoundClips& found,
             const std::vector<ClipOutline>& made)
       : output_(job.output), files_(count_clips(job.output)) {
-    std::set<int> replaced;
-    for (const ClipOutline& clip : made) replaced.insert(clip.index);
     std::size_t left = 0;  // and not to be made: done, in a job that leaves clips
     for (const int clip : found.previews) {
-      if (!replaced.contains(clip)) {
+      if (!std::ranges::binary_search(made, clip, {}, &ClipOutline::index)) {
         ++left;
         continue;
       }

@@ -26,8 +26,8 @@ struct StatusContent {
 };
 
 /// Of a job that makes clips: how many they are, how many of them it has done, and the clips at
-/// work. found: all clips when it began; made: those that it makes. planned: must outlive the
-/// result.
+/// work. found: all clips when it began; made: those that it makes, in order. planned: must outlive
+/// the result.
 StatusContent status_of_clips(const Job& job, const JobPlan& planned, const FoundClips& found,
                               const std::vector<ClipOutline>& made);
 
