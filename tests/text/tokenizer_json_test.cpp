@@ -246,6 +246,10 @@ TEST(Unigram, ChoosesTheBestPathAndJoinsUnknownCharacters) {
   EXPECT_THAT(ids(model, L"xyaz"), ElementsAre(0, 5, 0));
   EXPECT_THAT(ids(model, L"x<unk>y"), ElementsAre(0)) << "the piece counts as unknown, too";
 
+  // As tokenizers: a later path has to be better.
+  const Unigram equal({L"<unk>", L"a", L"b", L"ab"}, {0, -1, -1, -2}, 0, false);
+  EXPECT_THAT(ids(equal, L"ab"), ElementsAre(3)) << "of equal paths the first";
+
   const Unigram bytes({L"<unk>", L"a", L"<0xC3>", L"<0xA4>", L"<0x78>"}, {0, -1, -2, -2, -2}, 0,
                       true);
   EXPECT_THAT(ids(bytes, L"a\u00e4x"), ElementsAre(1, 2, 3, 4));
