@@ -744,8 +744,9 @@ TEST_F(Layouts, Weights) {
       {{3, sharded + " --device.memory-limit 3GiB,4GiB,9GiB", "sharded"}, {8, sharded, "sharded"}});
 }
 
-// The only one of these tests that always runs on emulated GPUs; tests/long runs all.
+// Of the rows of Weights, those that always run on emulated GPUs; tests/long runs all.
 TEST_F(Layouts, WeightsOfOneOfEachFamily) {
+  if (backend() == "cpu" && !tests_are_long()) GTEST_SKIP() << "other rows are like these";
   expect_same(cogvideox("rotary", 3) + latents_only, {{1, host, "on the host: a rank keeps 0 B"},
                                                       {2, sharded, "sharded"},
                                                       {3, host, "layers 0-1:0@host,2-3:1@host"},
