@@ -366,7 +366,7 @@ Job parse_train(int argc, const char* const* argv) {
   const CommandLine words = read_command_line(argc, argv, known_job_options(JobKind::training));
   Draft draft = read_draft(JobKind::training, words.options, words.operands);
   require_output(draft.job);
-  require(!draft.job.train->data.path.empty(), Status::usage,
+  require(!draft.job.train->data.paths.empty(), Status::usage,
           "data.path is missing, expected the clips to learn from: a .jsonl or .csv file, or a "
           "folder");
   add_sampled_clips(draft.job);

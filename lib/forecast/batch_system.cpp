@@ -157,7 +157,9 @@ std::string submission(const Job& job, const JobPlan& planned,
   if (job.if_exists == IfExists::replace) variables["IF_EXISTS"] = "replace";
   std::vector<std::string> options;
   for (const Given& option : given) {
-    if (const char* variable = variable_of(option.name)) {
+    const char* variable = variable_of(option.name);
+    const bool is_another_path = option.name == "data.path" && variables.contains("DATA");
+    if (variable != nullptr && !is_another_path) {
       variables[variable] = option.value;
     } else {
       options.insert(options.end(), {"--" + option.name, option.value});

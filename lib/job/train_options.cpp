@@ -8,6 +8,7 @@
 #include <functional>
 
 #include "base/error.hpp"
+#include "base/number.hpp"
 #include "job/clip.hpp"
 #include "job/training_replica.hpp"
 #include "job/values.hpp"
@@ -114,6 +115,18 @@ void set_name(Draft& draft, Text text, Where) {
 template <auto member, PathUse use>
 void set_path(Draft& draft, Text text, Where option) {
   setting(train_of(draft), member) = draft.path(use, text, option);
+}
+// One of a few values, in the order of their names.
+template <auto member, const auto& names>
+void set_choice(Draft& draft, Text text, Where option) {
+  auto& value = setting(train_of(draft), member);
+  value = static_cast<std::decay_t<decltype(value)>>(parse_choice(text, option, names));
+}
+// Its name, unless it is the first one, the default.
+template <auto member, const auto& names>
+std::string changed_choice(const Job& job, const Computation&) {
+  const auto index = static_cast<std::size_t>(setting(*job.train, member));
+  return index == 0 ? "" : std::string(names.at(index));
 }
 // With the limits of a setting of clips.
 template <auto member, auto of_clip>
@@ -227,23 +240,54 @@ LoraPatterns<T> parse_patterns(Text text, Where option, const std::function<T(Te
   return found;
 }
 
-void set_no_caption(Draft& draft, Text text, Where option) {
-  const std::array<Text, 2> names{"skip", "empty"};
-  train_of(draft).data.no_caption =
-      parse_choice(text, option, names) == 0 ? NoCaption::skip : NoCaption::empty;
+constexpr std::array<Text, 4> frames_from{"start", "middle", "random", "all"};
+constexpr std::array<Text, 2> crops{"center", "random"};
+constexpr std::array<Text, 2> no_captions{"skip", "empty"};
+constexpr Text own_rate = "own";
+
+// "PATH" or "PATH:REPEAT": what follows the last colon is a number, unless there is such a file.
+template <std::vector<DataPath> DataSettings::*member>
+void add_data_path(Draft& draft, Text text, Where option) {
+  constexpr std::int64_t max_repeat = 10'000;
+  DataPath data;
+  Text path = text;
+  const std::size_t colon = text.rfind(':');
+  std::error_code unreadable;
+  if (colon != text.npos && read_number<std::int64_t>(text.substr(colon + 1)) &&
+      !std::filesystem::exists(text, unreadable)) {
+    data.repeat = parse_integer(text.substr(colon + 1), option, 1, max_repeat);
+    path = text.substr(0, colon);
+  }
+  data.path = draft.path(PathUse::input, path, option);
+  (train_of(draft).data.*member).push_back(data);
+}
+
+void set_fps(Draft& draft, Text text, Where option) {
+  DataSettings& data = train_of(draft).data;
+  data.own_fps = text == own_rate;
+  data.fps.reset();
+  if (!data.own_fps) {
+    data.fps = parse_setting(setting_description(&ClipSettings::fps), text, option);
+  }
 }
 
 std::vector<Option> data_options() {
+  static const std::string fps_help = fmt::format(
+      "frames per second, {}: frames of a video are chosen to have this rate, by their times; or "
+      "own, each video's [default: the model's]",
+      setting_limits(setting_description(&ClipSettings::fps)));
   return {
-      {"data.path", "PATH",
+      {"data.path", "PATH[:REPEAT]",
        "the clips to learn from (required): a .jsonl or .csv file with the fields video (or "
        "file_name), relative to the folder of the file, and prompt (or text); or a folder with "
-       "metadata.csv, metadata.jsonl, prompts.txt and videos.txt, or a .txt file beside each video",
-       nullptr, Effect::clips, set_path<&DataSettings::path, PathUse::input>},
-      {"data.validation", "PATH",
+       "metadata.csv, metadata.jsonl, prompts.txt and videos.txt, or a .txt file beside each "
+       "video. "
+       "An epoch has each clip REPEAT times, 1 to 10000. Repeat the option for more clips",
+       nullptr, Effect::clips, add_data_path<&DataSettings::paths>, true},
+      {"data.validation", "PATH[:REPEAT]",
        "clips for train.validate-every that are not learned from, as data.path [default: the first "
        "four of data.path, which are]",
-       nullptr, Effect::no_bits, set_path<&DataSettings::validation, PathUse::input>},
+       nullptr, Effect::no_bits, add_data_path<&DataSettings::validation>, true},
       format_option<&DataSettings::height, &ClipSettings::height>(
           "data.height", "PIXELS", "size of clips, {limits} [default: the checkpoint's]"),
       format_option<&DataSettings::width, &ClipSettings::width>(
@@ -257,10 +301,30 @@ std::vector<Option> data_options() {
           "frames and the nearest ratio of height to width; the clips of a step are of one size "
           "[default: one size, that of data.height, data.width and data.frames]",
           nullptr, set_buckets),
-      format_option<&DataSettings::fps, &ClipSettings::fps>(
-          "data.fps", "N",
-          "frames per second, {limits}; frames of a video are chosen to have this rate [default: "
-          "each video's own]"),
+      changes_bits<&DataSettings::fps>("data.fps", "N|own", fps_help.c_str(), nullptr, set_fps,
+                                       [](const Job& job, const Computation& by) {
+                                         return job.train->data.own_fps
+                                                    ? std::string(own_rate)
+                                                    : value_of<&DataSettings::fps>(job, by);
+                                       }),
+      changes_bits<&DataSettings::frames_from>(
+          "data.frames-from", "start|middle|random|all",
+          "which frames of a video are a clip: the first ones, those in the middle, some that "
+          "follow each other, drawn once, or all, as several clips",
+          "start", set_choice<&DataSettings::frames_from, frames_from>,
+          changed_choice<&DataSettings::frames_from, frames_from>),
+      changes_bits<&DataSettings::crop>(
+          "data.crop", "center|random",
+          "which part of a frame is a clip's, where it is higher or wider; drawn once", "center",
+          set_choice<&DataSettings::crop, crops>, changed_choice<&DataSettings::crop, crops>),
+      changes_bits<&DataSettings::flip>(
+          "data.flip", "N",
+          "probability that a clip is mirrored, left to right, 0 to 1; drawn once", "0",
+          set_probability<&DataSettings::flip>,
+          [](const Job& job, const Computation& by) {
+            return job.train->data.flip > 0 ? value_of<&DataSettings::flip>(job, by)
+                                            : std::string();
+          }),
       changes_bits<&DataSettings::shuffle>("data.shuffle", "yes|no",
                                            "another order of the clips in each epoch", "yes",
                                            set_switch<&DataSettings::shuffle>),
@@ -277,7 +341,7 @@ std::vector<Option> data_options() {
        Effect::clips, set_name<&DataSettings::caption_prefix>},
       {"data.no-caption", "skip|empty",
        "clips without a caption are left out, or have an empty one", "skip", Effect::clips,
-       set_no_caption},
+       set_choice<&DataSettings::no_caption, no_captions>},
       {"data.subfolders", "yes|no",
        "a folder with a .txt file beside each video includes the folders below it", "no",
        Effect::clips, set_switch<&DataSettings::subfolders>},

@@ -18,17 +18,34 @@ namespace reelmesh {
 /// What becomes of a clip without a caption.
 enum class NoCaption { skip, empty };
 
+/// Which frames of a video are a clip: the first ones, those in the middle, some at random, or all,
+/// as several clips.
+enum class FramesFrom { start, middle, random, all };
+
+/// Which part of a frame is a clip's, where it is higher or wider.
+enum class Crop { center, random };
+
+/// A list of clips (.jsonl, .csv) or a folder with them.
+struct DataPath {
+  std::filesystem::path path;
+  std::int64_t repeat = 1;  ///< how often an epoch has each of its clips
+};
+
 /// [data]: the clips to learn from.
 struct DataSettings {
-  std::filesystem::path path;  ///< a list (.jsonl, .csv) or a folder
-  /// The same of clips that only validate; empty: the first of `path`.
-  std::filesystem::path validation;
+  std::vector<DataPath> paths;
+  /// The same of clips that only validate; empty: the first of `paths`.
+  std::vector<DataPath> validation;
   // As clips are trained; unset: those of the model.
   std::optional<std::int64_t> height, width, frames;
   /// Sizes of clips instead: each clip has the one that suits its video. Empty: one size, as above.
   std::vector<VideoSize> buckets;
-  std::optional<double> fps;  ///< frames are chosen to have this rate; unset: each video's own
-  bool shuffle = true;        ///< another order in each epoch
+  std::optional<double> fps;  ///< frames are chosen to have this rate; unset: the model's
+  bool own_fps = false;       ///< each video's own rate instead
+  FramesFrom frames_from = FramesFrom::start;
+  Crop crop = Crop::center;
+  double flip = 0;                         ///< probability that a clip is mirrored, left to right
+  bool shuffle = true;                     ///< another order in each epoch
   std::string video_field, caption_field;  ///< of a list; empty: any usual name
   std::string caption_prefix;              ///< of all captions, before a space
   NoCaption no_caption = NoCaption::skip;

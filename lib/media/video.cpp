@@ -170,7 +170,7 @@ VideoFacts video_facts(const std::filesystem::path& file, const std::string& whe
   return facts;
 }
 
-std::int64_t nearest_frame(const std::vector<std::int32_t>& times, double milliseconds) {
+std::int64_t nearest_frame(std::span<const std::int32_t> times, double milliseconds) {
   const auto next = std::ranges::upper_bound(times, milliseconds);
   if (next == times.begin()) return 0;
   const double before = *(next - 1);

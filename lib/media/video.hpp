@@ -3,6 +3,7 @@
 // are checked before memory is allocated, and no other file or address is opened.
 #include <filesystem>
 #include <functional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -24,9 +25,9 @@ struct VideoFacts {
 };
 
 /// The number of the frame whose time is the nearest to this one, of two the later. times:
-/// VideoFacts::times. It is that of all frames, past the last one, if a further frame at the
-/// distance of the last two would be nearer.
-std::int64_t nearest_frame(const std::vector<std::int32_t>& times, double milliseconds);
+/// VideoFacts::times, or at least two of them that follow each other. It is that of all frames,
+/// past the last one, if a further frame at the distance of the last two would be nearer.
+std::int64_t nearest_frame(std::span<const std::int32_t> times, double milliseconds);
 
 /// Counts the frames of the first video stream without decoding them all to memory. where: begins
 /// messages ("prompt.video"). Throws Error(no_input) if the file is missing, Error(data) naming the

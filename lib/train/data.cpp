@@ -2,12 +2,14 @@
 
 #include <algorithm>
 #include <array>
+#include <functional>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string_view>
 
 #include "base/error.hpp"
+#include "base/number.hpp"
 #include "base/text.hpp"
 #include "comm/group_values.hpp"
 #include "comm/together.hpp"
@@ -36,7 +38,6 @@ using nlohmann::json;
 using std::filesystem::path;
 
 constexpr std::int64_t max_list_bytes = std::int64_t{256} << 20;
-constexpr std::int64_t max_samples = 1'000'000;
 
 using Names = std::vector<std::string>;
 // If the settings name no field or column.
@@ -95,7 +96,10 @@ std::string at_line(const path& file, std::int64_t line) {
 }
 
 DataSample unusable(const std::string& where, const std::string& problem) {
-  return {{}, {}, where, problem};
+  DataSample sample;
+  sample.where = where;
+  sample.problem = problem;
+  return sample;
 }
 
 // What `make` returns, or the problem that it finds in one sample, which does not end the reading
@@ -123,7 +127,31 @@ DataSample make_sample(const DataSettings& settings, const path& folder, std::st
                           : fmt::format("{} {}", settings.caption_prefix, prompt);
   }
   if (!text.empty()) require_prompt(text, where);
-  return {folder / parse_path(video, where), text, where, {}};
+  DataSample sample;
+  sample.video = folder / parse_path(video, where);
+  sample.prompt = text;
+  sample.where = where;
+  return sample;
+}
+
+/// The text of a number that a list has under this name; none if it has none.
+using NumberField = std::function<std::optional<std::string>(const std::string& name)>;
+
+void set_numbers(DataSample& sample, const NumberField& field) {
+  const auto seconds = [&](const char* name) {
+    constexpr double max = 1e8;
+    const std::optional<std::string> text = field(name);
+    return text ? std::optional(parse_number(*text, sample.where + ": " + name, 0, max))
+                : std::nullopt;
+  };
+  sample.start = seconds("start");
+  sample.end = seconds("end");
+  require(!sample.end || *sample.end > sample.start.value_or(0), Status::data,
+          "{}: found start {} and end {}, expected an end after the start", sample.where,
+          sample.start.value_or(0), sample.end.value_or(0));
+  if (const auto repeat = field("repeat")) {
+    sample.repeat = parse_integer(*repeat, sample.where + ": repeat", 1, max_samples);
+  }
 }
 
 std::string in_words(const Names& names) { return fmt::format("{}", fmt::join(names, ", ")); }
@@ -160,7 +188,13 @@ DataSample sample_of_object(const DataSettings& settings, const json& object, co
   require(prompt || settings.no_caption == NoCaption::empty, Status::data,
           "{}: found no prompt, expected one of {} (or data.no-caption = empty)", where,
           in_words(prompts));
-  return make_sample(settings, folder, *video, prompt.value_or(""), where);
+  DataSample sample = make_sample(settings, folder, *video, prompt.value_or(""), where);
+  set_numbers(sample, [&](const std::string& name) -> std::optional<std::string> {
+    const auto found = object.find(name);
+    if (found == object.end() || found->is_null()) return std::nullopt;
+    return found->is_string() ? found->get<std::string>() : found->dump();
+  });
+  return sample;
 }
 
 std::vector<DataSample> read_json_lines(const DataSettings& settings, const path& file) {
@@ -191,15 +225,18 @@ std::vector<DataSample> read_json_list(const DataSettings& settings, const path&
   return samples;
 }
 
+std::optional<std::size_t> find_column(const CsvRecord& header, const std::string& name) {
+  const auto found = std::ranges::find_if(
+      header.fields, [&](const std::string& field) { return trimmed(field) == name; });
+  if (found == header.fields.end()) return std::nullopt;
+  return static_cast<std::size_t>(found - header.fields.begin());
+}
+
 /// The column with the first of these names that there is.
 std::size_t find_column(const CsvRecord& header, const Names& names, std::string_view meaning,
                         const path& file) {
   for (const std::string& name : names) {
-    const auto found = std::ranges::find_if(
-        header.fields, [&](const std::string& field) { return trimmed(field) == name; });
-    if (found != header.fields.end()) {
-      return static_cast<std::size_t>(found - header.fields.begin());
-    }
+    if (const auto column = find_column(header, name)) return *column;
   }
   fail(Status::data, "{}: found no column for the {} among '{}', expected one of {}",
        at_line(file, header.line), meaning,
@@ -221,8 +258,14 @@ std::vector<DataSample> read_csv(const DataSettings& settings, const path& file)
               "{}: found {} fields, expected {} as in the first line (a text with commas has to be "
               "in quotes)",
               where, record.fields.size(), columns);
-      return make_sample(settings, file.parent_path(), record.fields[video], record.fields[prompt],
-                         where);
+      DataSample sample = make_sample(settings, file.parent_path(), record.fields[video],
+                                      record.fields[prompt], where);
+      set_numbers(sample, [&](const std::string& name) -> std::optional<std::string> {
+        const auto column = find_column(records[0], name);
+        const std::string_view text = column ? trimmed(record.fields[*column]) : "";
+        return text.empty() ? std::nullopt : std::optional<std::string>(text);
+      });
+      return sample;
     }));
   }
   return samples;
@@ -374,29 +417,54 @@ std::vector<DataSample> read_path(const DataSettings& settings, const path& data
 
 }  // namespace
 
+std::string shown(const std::vector<DataPath>& paths) {
+  std::string text;
+  for (const DataPath& data : paths) {
+    text += fmt::format("{}{}", text.empty() ? "" : " and ", data.path.string());
+  }
+  return text;
+}
+
 std::vector<DataSample> read_data(const DataSettings& settings, const DataList& list) {
-  const path& data = settings.*list.path;
-  std::vector<DataSample> samples = read_path(settings, data, list.option);
-  const std::int64_t count = std::ssize(samples);
-  require(count > 0 && count <= max_samples, Status::data,
-          "{}: found {} videos in {}, expected 1 to {}", list.option, count, data.string(),
-          max_samples);
-  return samples;
+  std::vector<DataSample> all;
+  std::int64_t repeats = 0;
+  for (const DataPath& data : settings.*list.paths) {
+    std::vector<DataSample> samples = read_path(settings, data.path, list.option);
+    const std::int64_t count = std::ssize(samples);
+    require(count > 0 && count <= max_samples, Status::data,
+            "{}: found {} videos in {}, expected 1 to {}", list.option, count, data.path.string(),
+            max_samples);
+    for (DataSample& sample : samples) {
+      sample.repeat *= data.repeat;
+      repeats = std::min(max_samples + 1, repeats + sample.repeat);
+      all.push_back(std::move(sample));
+    }
+  }
+  require(repeats <= max_samples, Status::data,
+          "{}: found {} with repetitions of more than {} videos, expected at most as many",
+          list.option, shown(settings.*list.paths), max_samples);
+  return all;
 }
 
 std::vector<DataSample> read_data_together(const comm::Group& world, const DataSettings& settings,
                                            const DataList& list) {
-  std::vector<std::string> texts;  // four of each sample, on the first rank
+  constexpr std::size_t members = 7;
+  std::vector<std::string> texts;  // of the members of each sample, on the first rank
   comm::run_on_first_rank(world, [&] {
+    const auto text = [](const std::optional<double>& number) {
+      return number ? fmt::format("{}", *number) : "";
+    };
     for (const DataSample& sample : read_data(settings, list)) {
       texts.insert(texts.end(),
-                   {sample.video.string(), sample.prompt, sample.where, sample.problem});
+                   {sample.video.string(), sample.prompt, sample.where, sample.problem,
+                    text(sample.start), text(sample.end), fmt::format("{}", sample.repeat)});
     }
   });
   texts = comm::broadcast_texts(world, texts, 0);
   std::vector<DataSample> samples;
-  for (std::size_t i = 0; i + 3 < texts.size(); i += 4) {
-    samples.push_back({texts[i], texts[i + 1], texts[i + 2], texts[i + 3]});
+  for (auto text = texts.begin(); text != texts.end(); text += members) {
+    samples.push_back({text[0], text[1], text[2], text[3], read_number<double>(text[4]),
+                       read_number<double>(text[5]), read_number<std::int64_t>(text[6]).value()});
   }
   return samples;
 }

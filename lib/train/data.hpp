@@ -1,6 +1,7 @@
 #pragma once
 // What users bring to learn from: videos with prompts, listed in a file or a folder.
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -13,9 +14,9 @@ namespace reelmesh {
 /// An option of [data] that names videos with prompts.
 struct DataList {
   const char* option;
-  std::filesystem::path DataSettings::*path;
+  std::vector<DataPath> DataSettings::*paths;
 };
-inline constexpr DataList learned_clips{"data.path", &DataSettings::path};
+inline constexpr DataList learned_clips{"data.path", &DataSettings::paths};
 inline constexpr DataList validation_clips{"data.validation", &DataSettings::validation};
 
 /// One video and its prompt. The file need not exist (check_data, train/frames.hpp).
@@ -24,20 +25,30 @@ struct DataSample {
   std::string prompt;
   std::string where;    ///< for messages: "clips.jsonl:3"
   std::string problem;  ///< why it cannot be used, without video and prompt; empty: none is known
+  /// Seconds of the video between which its frames are; unset: from its beginning, to its end.
+  std::optional<double> start = {}, end = {};
+  std::int64_t repeat = 1;  ///< how often an epoch has it
 };
+
+/// An epoch has at most so many, with repetitions.
+inline constexpr std::int64_t max_samples = 1'000'000;
+
+/// The files and folders of a list, for messages.
+std::string shown(const std::vector<DataPath>& paths);
 
 bool is_image(const std::filesystem::path& file);
 
 /// The text of an error about the sample at this place, without the place.
 std::string problem_of(const Error& error, const std::string& where);
 
-/// The samples of a list, by default of data.path, in its order. It is one of:
+/// The samples of a list, by default of data.path: of each of its paths, in order. That is one of:
 ///
 /// - a list: a .jsonl file with a JSON object a line, a .json file with an array of objects, or a
 ///   .csv file (RFC 4180) whose first record names the columns. The video is that of
 ///   data.video-field, or the first of `video`, `file_name`, `path`, `file_path`, `video_path`,
 ///   `media_path` that is there, relative to the list's folder; the prompt that of
-///   data.caption-field, or the first of `prompt`, `text`, `caption`, `cap`. Others are ignored.
+///   data.caption-field, or the first of `prompt`, `text`, `caption`, `cap`. `start` and `end`, in
+///   seconds, and `repeat` are numbers, in .csv files unless they are empty. Others are ignored.
 /// - a folder with one of metadata.csv, metadata.jsonl, or `prompts.txt` (or prompt.txt,
 ///   captions.txt) and videos.txt with a prompt and a video a line.
 /// - a folder without these, in which each a.mp4, or file of another type that lib/media reads, has

@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <ranges>
 #include <tuple>
 
+#include "base/hash.hpp"
 #include "base/log.hpp"
 #include "base/number.hpp"
 #include "base/stop.hpp"
@@ -15,6 +17,7 @@
 #include "layout/relayout.hpp"
 #include "media/image.hpp"
 #include "media/video.hpp"
+#include "train/order.hpp"
 
 namespace reelmesh {
 namespace {
@@ -22,6 +25,65 @@ namespace {
 /// The number of the frame that is shown at the time i / fps, as far as there are so many.
 double frame_at(std::int64_t i, double video_fps, double fps) {
   return std::floor(static_cast<double>(i) * video_fps / fps + 0.5);
+}
+
+/// Numbers of the frames that are chosen of a part of a video.
+class Chosen {
+ public:
+  Chosen(const InputFacts& video, std::optional<double> fps, FrameRange part)
+      : fps_(fps), video_fps_(video.fps), begin_(part.begin) {
+    end_ = std::min(part.end, video.frames);
+    expect(begin_ >= 0 && (!fps || *fps > 0), "frames from {} at {} fps", begin_, fps.value_or(0));
+    // Of one frame no distance is known.
+    if (video.times.empty() || end_ - begin_ < 2) return;
+    times_ =
+        std::span(video.times)
+            .subspan(static_cast<std::size_t>(begin_), static_cast<std::size_t>(end_ - begin_));
+  }
+
+  std::int64_t begin() const { return begin_; }
+  std::int64_t end() const { return end_; }
+  /// Whether the part has so many.
+  bool has(std::int64_t frames) const {
+    expect(frames > 0, "{} frames", frames);
+    if (fps_ && frames > 1 && !(video_fps_ > 0)) return false;
+    return number(frames - 1) < static_cast<double>(end_);
+  }
+  std::vector<std::int64_t> frames(std::int64_t first, std::int64_t count) const {
+    std::vector<std::int64_t> all;
+    for (std::int64_t i = first; i < first + count; ++i) all.push_back(to_integer(number(i)));
+    return all;
+  }
+
+ private:
+  double number(std::int64_t i) const {
+    const auto begin = static_cast<double>(begin_);
+    if (!fps_) return begin + static_cast<double>(i);
+    if (times_.empty()) return begin + frame_at(i, video_fps_, *fps_);
+    const double time = times_[0] + 1e3 * static_cast<double>(i) / *fps_;
+    return begin + static_cast<double>(media::nearest_frame(times_, time));
+  }
+
+  std::optional<double> fps_;
+  double video_fps_;
+  std::int64_t begin_, end_;
+  std::span<const std::int32_t> times_;  // of the part, if the rate varies
+};
+
+/// The frames of a video that are shown between the times of a sample.
+FrameRange part_of(const InputFacts& video, const DataSample& sample) {
+  const auto first_after = [&](double seconds) {
+    if (!video.times.empty()) {
+      return std::ranges::lower_bound(video.times, 1e3 * seconds) - video.times.begin();
+    }
+    constexpr double rounding = 1e-6;  // 0.1 s · 30 / s is more than 3
+    return to_integer(std::ceil(seconds * video.fps - rounding));
+  };
+  FrameRange part{0, video.frames};
+  if (is_image(sample.video)) return part;
+  if (sample.start) part.begin = first_after(*sample.start);
+  if (sample.end) part.end = std::min(part.end, first_after(*sample.end));
+  return part;
 }
 
 }  // namespace
@@ -100,28 +162,44 @@ std::vector<Finding> examine_together(const comm::Group& world,
   return findings;
 }
 
-/// The size to which a frame is resized, and the row and column of it where the sample begins.
+/// The size to which a frame is resized.
 struct Fit {
-  std::int64_t height, width, top, left;
+  std::int64_t height, width;
 };
 
 std::int64_t rounded_ratio(std::int64_t a, std::int64_t b) { return (2 * a + b) / (2 * b); }
 
 Fit fit(std::int64_t height, std::int64_t width, const VideoSize& size) {
-  Fit to{size.height, size.width, 0, 0};
+  Fit to{size.height, size.width};
   if (size.width * height >= size.height * width) {  // the frame is relatively higher
     to.height = rounded_ratio(height * size.width, width);
   } else {
     to.width = rounded_ratio(width * size.height, height);
   }
-  to.top = (to.height - size.height) / 2;
-  to.left = (to.width - size.width) / 2;
   return to;
+}
+
+/// How much of a dimension is cut off before what is kept. drawn: in [0, 1).
+std::int64_t cut_off(std::int64_t whole, std::int64_t kept, Crop crop, double drawn) {
+  const std::int64_t rest = whole - kept;
+  if (crop == Crop::center) return rest / 2;
+  return std::min(rest, to_integer(drawn * static_cast<double>(rest + 1)));
+}
+
+/// Columns in the opposite order. image: uint8 [row, column, 3].
+Tensor mirrored(const Tensor& image) {
+  Tensor out = Tensor::empty(image.shape(), image.dtype());
+  const std::int64_t width = image.shape(1), pixels = image.shape(0) * width;
+  for (std::int64_t i = 0; i < pixels; ++i) {
+    const std::int64_t column = i % width, from = i - column + (width - 1 - column);
+    std::copy_n(image.data<std::uint8_t>() + 3 * from, 3, out.data<std::uint8_t>() + 3 * i);
+  }
+  return out;
 }
 
 /// Why a video that can be decoded does not give the frames of a size; empty if it does.
 std::string problem_of(const DataSample& sample, const InputFacts& facts, const VideoSize& size,
-                       std::optional<double> fps) {
+                       std::optional<double> fps, const FrameRange& part) {
   const std::string name = sample.video.string();
   const std::int64_t frames = size.frames;
   const Fit to = fit(facts.height, facts.width, size);
@@ -129,46 +207,123 @@ std::string problem_of(const DataSample& sample, const InputFacts& facts, const 
     return fmt::format("{}: has {} x {} pixels, whose sides differ too much for {} x {}", name,
                        facts.width, facts.height, size.width, size.height);
   }
-  if (!chosen_frames(facts, fps, frames).empty()) return {};
+  const bool is_part = sample.start || sample.end;
+  if (is_part && facts.fps <= 0 && !is_image(sample.video)) {
+    return fmt::format("{}: does not say its frames per second, which start and end need", name);
+  }
+  if (Chosen(facts, fps, part).has(frames)) return {};
   if (is_image(sample.video)) {
     return fmt::format("{}: is an image, expected a video of at least {} frames", name, frames);
   }
+  const std::int64_t found = std::max<std::int64_t>(0, part.end - part.begin);
+  const std::string between = is_part ? " between start and end" : "";
   if (!fps) {
     const std::string rate = facts.fps > 0 ? fmt::format(" at {:.4g} fps", facts.fps) : "";
-    return fmt::format("{}: has {} frames{}, expected at least {}", name, facts.frames, rate,
+    return fmt::format("{}: has {} frames{}{}, expected at least {}", name, found, rate, between,
                        frames);
   }
   if (facts.fps <= 0) {
-    return fmt::format("{}: does not say its frames per second, which data.fps needs", name);
+    return fmt::format(
+        "{}: does not say its frames per second, which only data.fps = own does not need", name);
   }
   if (!facts.times.empty()) {
-    return fmt::format("{}: lasts {:.3g} s, at a variable rate, expected {} frames at {:.4g} fps",
-                       name, 1e-3 * facts.times.back(), frames, *fps);
+    return fmt::format(
+        "{}: has {} frames in {:.3g} s{}, at a variable rate, expected {} at {:.4g} fps", name,
+        found, 1e-3 * facts.times.back(), between, frames, *fps);
   }
-  return fmt::format("{}: has {} frames at {:.4g} fps, expected at least {} for {} at {:.4g} fps",
-                     name, facts.frames, facts.fps, frame_at(frames - 1, facts.fps, *fps) + 1,
+  return fmt::format("{}: has {} frames at {:.4g} fps{}, expected at least {} for {} at {:.4g} fps",
+                     name, found, facts.fps, between, frame_at(frames - 1, facts.fps, *fps) + 1,
                      frames, *fps);
+}
+
+/// What is random of a clip, as data_random() draws it.
+void draw(UsableSample& sample, const VideoSize& size, const DataSettings& settings,
+          TorchGenerator& random) {
+  const Fit to = fit(sample.facts.height, sample.facts.width, size);
+  sample.top = cut_off(to.height, size.height, settings.crop, random.rand());
+  sample.left = cut_off(to.width, size.width, settings.crop, random.rand());
+  sample.is_mirrored = random.rand() < settings.flip;
+  sample.facts.times.clear();
+}
+
+/// Which rates were changed, in one line.
+void tell_rates(const std::vector<UsableSample>& samples, double fps, bool is_default,
+                const DataList& list) {
+  constexpr double tolerance = 1e-3;
+  std::int64_t videos = 0, changed = 0;
+  double least = std::numeric_limits<double>::infinity(), most = 0;
+  for (const UsableSample& sample : samples) {
+    if (is_image(sample.data.video)) continue;
+    ++videos;
+    if (std::abs(sample.facts.fps - fps) <= tolerance * fps) continue;
+    ++changed;
+    least = std::min(least, sample.facts.fps);
+    most = std::max(most, sample.facts.fps);
+  }
+  if (changed == 0) return;
+  const std::string from =
+      least < most ? fmt::format("{:.4g} to {:.4g}", least, most) : fmt::format("{:.4g}", most);
+  log::info(
+      "{}: frames of {} of {} clips are chosen for {:.4g} in a second{}; their videos have {}",
+      list.option, changed, videos, fps, is_default ? ", the model's rate" : "", from);
 }
 
 }  // namespace
 
 std::vector<std::int64_t> chosen_frames(const InputFacts& video, std::optional<double> fps,
-                                        std::int64_t frames) {
-  expect(frames > 0 && (!fps || *fps > 0), "{} frames at {} fps", frames, fps.value_or(0));
-  if (fps && frames > 1 && !(video.fps > 0)) return {};
-  const auto frame = [&](std::int64_t i) {
-    if (!fps) return static_cast<double>(i);
-    if (video.times.empty()) return frame_at(i, video.fps, *fps);
-    return static_cast<double>(media::nearest_frame(video.times, 1e3 * double(i) / *fps));
-  };
-  if (frame(frames - 1) >= static_cast<double>(video.frames)) return {};
-  std::vector<std::int64_t> chosen;
-  for (std::int64_t i = 0; i < frames; ++i) chosen.push_back(to_integer(frame(i)));
-  return chosen;
+                                        std::int64_t frames, FrameRange part) {
+  const Chosen chosen(video, fps, part);
+  if (!chosen.has(frames)) return {};
+  return chosen.frames(0, frames);
+}
+
+std::vector<std::vector<std::int64_t>> chosen_clips(const InputFacts& video,
+                                                    std::optional<double> fps, std::int64_t frames,
+                                                    FramesFrom from, double drawn,
+                                                    FrameRange part) {
+  const Chosen chosen(video, fps, part);
+  std::vector<std::vector<std::int64_t>> clips;
+  if (!chosen.has(frames)) return clips;
+  if (from == FramesFrom::all) {
+    for (std::int64_t first = 0; chosen.has(first + frames); first += frames) {
+      clips.push_back(chosen.frames(first, frames));
+    }
+    return clips;
+  }
+  // The frames with which a clip can begin are those before one that is too late.
+  const auto begins = std::views::iota(chosen.begin(), chosen.end());
+  const auto too_late = std::ranges::partition_point(begins, [&](std::int64_t begin) {
+    return Chosen(video, fps, {begin, chosen.end()}).has(frames);
+  });
+  const std::int64_t last = *too_late - chosen.begin() - 1;
+  std::int64_t begin = 0;
+  if (from == FramesFrom::middle) begin = last / 2;
+  if (from == FramesFrom::random) {
+    begin = std::min(last, to_integer(drawn * static_cast<double>(last + 1)));
+  }
+  part = {chosen.begin() + begin, chosen.end()};
+  clips.push_back(Chosen(video, fps, part).frames(0, frames));
+  return clips;
+}
+
+std::string UsableSample::excerpt() const {
+  if (frames.empty()) return "";
+  std::string text = fmt::format("frames {}-{}", frames.front(), frames.back());
+  if (frames.back() - frames.front() != std::ssize(frames) - 1) {
+    text += fmt::format(" {:016x}", hash_of(fmt::format("{}", fmt::join(frames, ","))));
+  }
+  return fmt::format("{} from row {}, column {}{}", text, top, left,
+                     is_mirrored ? ", mirrored" : "");
+}
+
+std::optional<double> sampled_rate(const DataSettings& settings, double model_fps) {
+  if (settings.own_fps) return std::nullopt;
+  return settings.fps.value_or(model_fps);
 }
 
 std::optional<std::size_t> chosen_bucket(const InputFacts& facts, std::optional<double> fps,
-                                         std::span<const VideoSize> sizes) {
+                                         std::span<const VideoSize> sizes, FrameRange part) {
+  const Chosen chosen(facts, fps, part);
   // Better ones are less.
   const auto rank = [&](const VideoSize& size) {
     const auto a = static_cast<double>(facts.height * size.width);
@@ -180,7 +335,7 @@ std::optional<std::size_t> chosen_bucket(const InputFacts& facts, std::optional<
   };
   std::optional<std::size_t> best;
   for (std::size_t i = 0; i < sizes.size(); ++i) {
-    if (chosen_frames(facts, fps, sizes[i].frames).empty()) continue;
+    if (!chosen.has(sizes[i].frames)) continue;
     if (!best || rank(sizes[i]) < rank(sizes[*best])) best = i;
   }
   return best;
@@ -188,9 +343,11 @@ std::optional<std::size_t> chosen_bucket(const InputFacts& facts, std::optional<
 
 std::vector<UsableSample> check_data(const comm::Group& world,
                                      const std::vector<DataSample>& samples,
-                                     std::span<const VideoSize> sizes, const DataSettings& settings,
-                                     const DataList& list) {
+                                     std::span<const VideoSize> sizes, const TrainSettings& train,
+                                     double model_fps, const DataList& list) {
   constexpr std::int64_t max_warnings = 20;
+  const DataSettings& settings = train.data;
+  const std::optional<double> fps = sampled_rate(settings, model_fps);
   const trace::Scope scope(trace::spans::check_inputs);
   const auto fewest_frames = static_cast<std::size_t>(
       std::ranges::min_element(sizes, {}, &VideoSize::frames) - sizes.begin());
@@ -198,19 +355,38 @@ std::vector<UsableSample> check_data(const comm::Group& world,
   const std::vector<Finding> findings = examine_together(world, samples, videos.first);
   std::vector<UsableSample> usable;
   std::string first_problem;
-  std::int64_t left_out = 0;
+  std::int64_t index = 0, entry = 0;
+  std::int64_t left_out = 0, vary = 0;
   for (std::size_t i = 0; i < samples.size(); ++i) {
     auto [facts, problem, status] = findings[videos.of_sample[i]];
     std::size_t bucket = 0;
+    FrameRange part;
     if (problem.empty()) {
-      bucket = chosen_bucket(facts, settings.fps, sizes).value_or(fewest_frames);
-      problem = problem_of(samples[i], facts, sizes[bucket], settings.fps);
+      part = part_of(facts, samples[i]);
+      bucket = chosen_bucket(facts, fps, sizes, part).value_or(fewest_frames);
+      problem = problem_of(samples[i], facts, sizes[bucket], fps, part);
       status = Status::data;
     }
     if (problem.empty()) {
-      usable.push_back({static_cast<std::int64_t>(i), samples[i], facts, bucket});
+      vary += facts.times.empty() ? 0 : 1;
+      for (std::int64_t repeat = 0; repeat < samples[i].repeat; ++repeat) {
+        TorchGenerator random = data_random(train.seed, entry + repeat);
+        auto clips = chosen_clips(facts, fps, sizes[bucket].frames, settings.frames_from,
+                                  random.rand(), part);
+        for (std::vector<std::int64_t>& frames : clips) {
+          usable.push_back({index++, samples[i], facts, bucket, std::move(frames)});
+          draw(usable.back(), sizes[bucket], settings, random);
+        }
+      }
+      require(index <= max_samples, Status::data,
+              "{}: found more than {} clips in {}, expected at "
+              "most as many",
+              list.option, max_samples, shown(settings.*list.paths));
+      entry += samples[i].repeat;
       continue;
     }
+    ++index;
+    entry += samples[i].repeat;
     problem = fmt::format("{}: {}", samples[i].where, problem);
     require(!settings.strict, status, "{}", problem);
     if (++left_out <= max_warnings) log::warning("{}; it is left out", problem);
@@ -218,18 +394,17 @@ std::vector<UsableSample> check_data(const comm::Group& world,
   }
   require(!usable.empty(), Status::data,
           "{}: none of the {} videos in {} can be used, expected at least one; the first: {}",
-          list.option, samples.size(), (settings.*list.path).string(), first_problem);
-  const auto vary = std::ranges::count_if(
-      usable, [](const UsableSample& sample) { return !sample.facts.times.empty(); });
-  if (vary > 0 && !settings.fps) {
+          list.option, samples.size(), shown(settings.*list.paths), first_problem);
+  if (fps) tell_rates(usable, *fps, !settings.fps, list);
+  if (vary > 0 && !fps) {
     log::warning(
-        "{}: {} of {} videos have a variable rate; their frames are taken one after the "
-        "other, with data.fps by their times",
-        list.option, vary, usable.size());
+        "{}: {} of {} videos have a variable rate; with data.fps = own their frames are taken one "
+        "after the other",
+        list.option, vary, samples.size());
   }
   if (left_out > max_warnings) {
     log::warning("{}: {} of {} videos in {} are left out, {} of them without a message",
-                 list.option, left_out, samples.size(), (settings.*list.path).string(),
+                 list.option, left_out, samples.size(), shown(settings.*list.paths),
                  left_out - max_warnings);
   }
   return usable;
@@ -244,10 +419,9 @@ std::int64_t reading_bytes(const UsableSample& sample, const VideoSize& size) {
                        sample.facts, size);
 }
 
-Tensor read_frames(const UsableSample& sample, const VideoSize& size, std::optional<double> fps,
-                   const Box& box) {
+Tensor read_frames(const UsableSample& sample, const VideoSize& size, const Box& box) {
   const InputFacts& facts = sample.facts;
-  const auto chosen = chosen_frames(facts, fps, size.frames);
+  const std::vector<std::int64_t>& chosen = sample.frames;
   expect(whole_box({std::ssize(chosen), size.height, size.width, 3}).contains(box),
          "box {} of {} frames of {} x {} pixels", to_string(box), chosen.size(), size.height,
          size.width);
@@ -263,12 +437,15 @@ Tensor read_frames(const UsableSample& sample, const VideoSize& size, std::optio
   const Fit to = fit(facts.height, facts.width, size);
   read_input_frames(
       input_file(sample.data), facts, frames, [&](std::int64_t frame, const Tensor& found) {
-        const Tensor resized = media::resize_lanczos(found, to.height, to.width);
+        Tensor resized = media::resize_lanczos(found, to.height, to.width);
+        if (sample.is_mirrored) resized = mirrored(resized);
+        const std::int64_t left =
+            sample.is_mirrored ? to.width - size.width - sample.left : sample.left;
         for (const std::int64_t i : uses.at(frame)) {
           Box part = box;
           part.offset[0] = i;
           part.extent[0] = 1;
-          copy_box(part, resized, {{i, -to.top, -to.left, 0}, {1, to.height, to.width, 3}}, pixels,
+          copy_box(part, resized, {{i, -sample.top, -left, 0}, {1, to.height, to.width, 3}}, pixels,
                    box);
         }
       });

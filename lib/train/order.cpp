@@ -119,6 +119,10 @@ SampleRandom SampleRandom::of_validation(std::uint64_t seed, std::int64_t clip, 
   return random;
 }
 
+TorchGenerator data_random(std::uint64_t seed, std::int64_t entry) {
+  return TorchGenerator(seed + (std::uint64_t{3} << 30) + static_cast<std::uint64_t>(entry));
+}
+
 Tensor SampleRandom::normal(const Shape& latents, const Box& box) {
   Tensor out = Tensor::empty(box.extent, DType::float32);
   fill_noise(generator_, latents, box.offset, box.extent, out.data<float>());

@@ -95,6 +95,10 @@ class SampleRandom {
   Next next_;
 };
 
+/// What is drawn once for a sample of the data: torch.Generator().manual_seed(seed + 3 · 2³⁰ +
+/// entry). seed: train.seed; entry: its number in the list, with those that cannot be used.
+TorchGenerator data_random(std::uint64_t seed, std::int64_t entry);
+
 /// Validation computes the loss of a clip at this many timesteps, always with the same noise.
 inline constexpr int validation_quarters = 4;
 /// Of so many timesteps, the middle of a quarter of them: 125, 375, 625, 875 of 1000.

@@ -179,10 +179,9 @@ bool encode_videos(const comm::Group& world, const Samples& samples,
     SampleArrays arrays;
     {
       const trace::Scope scope(trace::spans::encode_video);
-      arrays = encode_video_together(
-          family, encoders,
-          read_frames(sample, size, samples.clips.train->data.fps, own_box(pixels, group)), pixels,
-          latents, file.shapes, group);
+      arrays =
+          encode_video_together(family, encoders, read_frames(sample, size, own_box(pixels, group)),
+                                pixels, latents, file.shapes, group);
     }
     write_sample(group, file, arrays);
   }
@@ -254,7 +253,7 @@ std::vector<Bucket> checked_buckets(const Job& job) {
   for (const VideoSize& size : sizes) {
     const auto check = [&] {
       // Refuses models and settings that cannot be trained.
-      buckets.push_back({size, family->training_noise(job, size)});
+      buckets.push_back({size, family->training_noise(job, size), family->defaults().fps});
       Job one = job_of_clips(job, buckets.back().noise);
       set_size(one.sample, size);
       one.clips.emplace_back();
@@ -275,7 +274,7 @@ std::vector<Bucket> checked_buckets(const Job& job) {
           "train.keep: found best, expected train.validate-every with it");
   require(data.validation.empty() || job.train->validate_every > 0, Status::usage,
           "data.validation: found '{}', expected train.validate-every with it",
-          data.validation.string());
+          shown(data.validation));
   require(job.train->sample_prompts.empty() || job.train->sample_every > 0, Status::usage,
           "train.sample-prompts: found '{}', expected train.sample-every with it",
           job.train->sample_prompts.string());
@@ -404,14 +403,14 @@ std::vector<UsableSample> listed(const DataSettings& data, const DataList& list)
     if (sample.problem.empty()) samples.push_back({std::ssize(samples), std::move(sample), {}});
   }
   require(!samples.empty(), Status::data, "{}: none of the videos in {} can be used", list.option,
-          (data.*list.path).string());
+          shown(data.*list.paths));
   return in_all_buckets(std::move(samples), data);
 }
 
 }  // namespace
 
 std::vector<UsableSample> listed_samples(const DataSettings& data) {
-  if (data.path.empty()) return in_all_buckets({UsableSample{}}, data);
+  if (data.paths.empty()) return in_all_buckets({UsableSample{}}, data);
   return listed(data, learned_clips);
 }
 
@@ -423,7 +422,6 @@ std::vector<UsableSample> listed_validation(const DataSettings& data) {
 CachedFiles cached_files(const Samples& samples, const std::filesystem::path& cache,
                          const std::string& encoders) {
   CachedFiles files;
-  const std::optional<double>& fps = samples.clips.train->data.fps;
   for (std::size_t i = 0; i < samples.clips.clips.size(); ++i) {
     const Clip clip = samples.clip(i);
     CachedSample& caption = files.captions.emplace_back();
@@ -437,9 +435,7 @@ CachedFiles cached_files(const Samples& samples, const std::filesystem::path& ca
     video.record = {
         .file = sample.data.video.string(),
         .hash = sample.facts.hash,
-        .fingerprint = fmt::format("{}, size {}, fps {}{}", encoders, shown(size),
-                                   fps ? fmt::format("{}", *fps) : "of each video",
-                                   fps && !sample.facts.times.empty() ? " by time" : "")};
+        .fingerprint = fmt::format("{}, size {}, {}", encoders, shown(size), sample.excerpt())};
     video.path = cached_path(cache, video.record);
     const Shape latents{clip.latents[0] - clip.dropped_frames, clip.latent_channels,
                         clip.latents[1], clip.latents[2]};

@@ -12,6 +12,7 @@ namespace reelmesh::train {
 struct Bucket {
   VideoSize size;
   TrainingNoise noise;
+  double fps = 0;  ///< of clips that the model makes
 };
 
 /// The samples that can be used, and the plan for the ranks that encode them and train on them.

@@ -48,12 +48,12 @@ std::filesystem::path lora_path(const std::filesystem::path& output) {
   return output / "lora" / "pytorch_lora_weights.safetensors";
 }
 
-// Of their videos and prompts.
+// Of what they show and their prompts.
 std::string hash_of_samples(const Samples& samples, const std::vector<std::size_t>& which) {
   std::string list;
   for (const std::size_t i : which) {
     const UsableSample& sample = samples.usable[i];
-    list += fmt::format("{} {}\n", sample.facts.hash, sample.data.prompt);
+    list += fmt::format("{} {} {}\n", sample.facts.hash, sample.excerpt(), sample.data.prompt);
   }
   return fmt::format("{:016x}", hash_of(list));
 }
@@ -147,9 +147,10 @@ void Training::plan() {
   for (const Bucket& bucket : buckets) sizes.push_back(bucket.size);
   comm::run_on_first_rank(found_.launched, [&] { check_model(job_); });
   const DataSettings& data = settings_.data;
+  const double model_fps = buckets.front().fps;
   const auto usable = [&](const DataList& list) {
-    return check_data(found_.launched, read_data_together(found_.launched, data, list), sizes, data,
-                      list);
+    return check_data(found_.launched, read_data_together(found_.launched, data, list), sizes,
+                      settings_, model_fps, list);
   };
   std::vector<UsableSample> learned = usable(learned_clips), validation;
   if (!data.validation.empty()) validation = usable(validation_clips);
@@ -200,12 +201,13 @@ void Training::open_output() {
   RunningJob::open_output(Product::training);
   const std::string model = samples_.planned.family->weights_hash(world_);
   const Computation by{found_.device.is_cuda(), samples_.planned.products};
-  Job sized = job_;  // the checkpoint's size, too, as if it were given
+  Job sized = job_;  // the checkpoint's size and rate, too, as if they were given
   DataSettings& data = sized.train->data;
   const VideoSize& size = samples_.buckets.front().size;
   if (data.buckets.empty()) {
     std::tie(data.height, data.width, data.frames) = std::tie(size.height, size.width, size.frames);
   }
+  data.fps = sampled_rate(data, samples_.buckets.front().fps);
   fingerprint_ = fingerprint(model, sized, by);
   // How samples are encoded is in the fingerprint already; the list says which data these are.
   std::vector<std::size_t> learned(static_cast<std::size_t>(samples_.learned));
@@ -315,7 +317,7 @@ void Training::load() {
   log::info("validation after each {} steps on {} clip{} of {}", settings_.validate_every, clips,
             clips == 1 ? "" : "s",
             data.validation.empty() ? "the training data, as data.validation is not given"
-                                    : data.validation.string());
+                                    : shown(data.validation));
 }
 
 MetricsForm Training::metrics_form() const {

@@ -45,8 +45,14 @@ TEST_F(TrainOptions, DefaultsAreThoseOfTrainSettings) {
   EXPECT_TRUE(job.clips.empty());
   ASSERT_TRUE(job.train);
   const TrainSettings &found = *job.train, plain;
-  EXPECT_EQ(found.data.path, "clips");
-  EXPECT_FALSE(found.data.height || found.data.width || found.data.frames || found.data.fps);
+  ASSERT_EQ(found.data.paths.size(), 1U);
+  EXPECT_EQ(found.data.paths[0].path, "clips");
+  EXPECT_EQ(found.data.paths[0].repeat, 1);
+  EXPECT_FALSE(found.data.height || found.data.width || found.data.frames || found.data.fps ||
+               found.data.own_fps);
+  EXPECT_EQ(found.data.frames_from, plain.data.frames_from);
+  EXPECT_EQ(found.data.crop, plain.data.crop);
+  EXPECT_EQ(found.data.flip, plain.data.flip);
   EXPECT_EQ(found.data.shuffle, plain.data.shuffle);
   EXPECT_EQ(found.data.strict, plain.data.strict);
   EXPECT_EQ(found.data.cache, plain.data.cache);
@@ -98,7 +104,8 @@ TEST_F(TrainOptions, ReadsEveryKey) {
   write("train.cfg",
         "[model]\npath = m\n[output]\npath = o\nif-exists = resume\n"
         "[data]\npath = list.csv\nheight = 480\nwidth = 720\nframes = 49\nfps = 7.5\n"
-        "shuffle = no\nstrict = yes\ncache = samples\n"
+        "frames-from = middle\ncrop = random\nflip = 0.25\nshuffle = no\nstrict = yes\ncache = "
+        "samples\n"
         "[train]\nmethod = lora\nsteps = 1000\nbatch = 3\nseed = 18446744073709551615\n"
         "learning-rate = 2e-5\nschedule = cosine\nwarmup = 10\noptimizer = sgd\nbeta1 = 0.8\n"
         "beta2 = 0.999\nweight-decay = 0\nepsilon = 1e-6\nmomentum = 0.7\nclip = "
@@ -119,7 +126,7 @@ TEST_F(TrainOptions, ReadsEveryKey) {
   EXPECT_EQ(job.restart.every_steps, 20);
   EXPECT_EQ(job.max_time, 3600);
   const TrainSettings& train = *job.train;
-  EXPECT_EQ(train.data.path, "list.csv");
+  EXPECT_EQ(train.data.paths.at(0).path, "list.csv");
   EXPECT_EQ(train.data.height, 480);
   EXPECT_EQ(train.data.width, 720);
   EXPECT_EQ(train.data.frames, 49);
@@ -127,6 +134,14 @@ TEST_F(TrainOptions, ReadsEveryKey) {
       parse({"--config", "train.cfg", "--data.buckets", "49x480x720,1x64x32"}).train->data.buckets,
       (std::vector<VideoSize>{{480, 720, 49}, {64, 32, 1}}));
   EXPECT_EQ(train.data.fps, 7.5);
+  const DataSettings own =
+      parse({"--config", "train.cfg", "--data.fps", "own", "--data.frames-from", "all"})
+          .train->data;
+  EXPECT_TRUE(own.own_fps && !own.fps);
+  EXPECT_EQ(own.frames_from, FramesFrom::all);
+  EXPECT_EQ(train.data.frames_from, FramesFrom::middle);
+  EXPECT_EQ(train.data.crop, Crop::random);
+  EXPECT_EQ(train.data.flip, 0.25);
   EXPECT_FALSE(train.data.shuffle);
   EXPECT_TRUE(train.data.strict);
   EXPECT_EQ(train.data.cache, "samples");
@@ -249,6 +264,10 @@ TEST_F(TrainOptions, RefusesWithOneMessage) {
       {{"--data.buckets", "9x64x64,9x64x64"},
        "64: --data.buckets: found 9x64x64 twice in '9x64x64,9x64x64', expected each size once"},
       {{"--data.fps", "0"}, "64: --data.fps: found '0', expected a number from 0.01 to 1000"},
+      {{"--data.fps", "each"}, "64: --data.fps: found 'each', expected a number from 0.01 to 1000"},
+      {{"--data.flip", "2"}, "64: --data.flip: found '2', expected a number from 0 to 1"},
+      {{"--data.path", "clips:0"},
+       "64: --data.path: found '0', expected a whole number from 1 to 10000"},
       {{"--data.cache", ""}, "64: --data.cache: found an empty value, expected a path"},
       {{"--lora.rank", "4097"},
        "64: --lora.rank: found '4097', expected a whole number from 1 to 4096"},
@@ -302,6 +321,22 @@ TEST_F(TrainOptions, NeedsModelStepsOutputAndData) {
             "a folder");
   words.insert(words.end(), {"--data.path", "d"});
   EXPECT_EQ(error(), "");
+}
+
+TEST_F(TrainOptions, OfDataMayHaveSeveralPathsWithRepetitions) {
+  write("clips:7", "");
+  const DataSettings data = parse({"--model.path", "m", "--output.path", "o", "--train.steps", "5",
+                                   "--data.path", "a:b:3", "--data.path", "clips:7", "--data.path",
+                                   "list.csv", "--data.validation", "held:2"})
+                                .train->data;
+  ASSERT_EQ(data.paths.size(), 3U);
+  EXPECT_EQ(data.paths[0].path, "a:b");
+  EXPECT_EQ(data.paths[0].repeat, 3);
+  EXPECT_EQ(data.paths[1].path, "clips:7");  // there is such a file
+  EXPECT_EQ(data.paths[1].repeat, 1);
+  EXPECT_EQ(data.paths[2].path, "list.csv");
+  ASSERT_EQ(data.validation.size(), 1U);
+  EXPECT_EQ(data.validation[0].repeat, 2);
 }
 
 TEST_F(TrainOptions, AreNotThoseOfRun) {

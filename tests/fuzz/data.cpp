@@ -13,16 +13,17 @@ FUZZ_TARGET(data) {
   const std::string_view text = fuzz::as_text(data, size);
   DataSettings settings;
   for (const char* name : {"list.jsonl", "list.json", "list.csv"}) {
-    settings.path = folder / name;
-    fuzz::write_file(settings.path, text);
+    settings.paths = {{folder / name}};
+    fuzz::write_file(folder / name, text);
     fuzz::refusals_allowed([&] { read_data(settings); });
   }
-  settings.path = folder / "lists";
-  std::filesystem::create_directories(settings.path);
+  const std::filesystem::path lists = folder / "lists";
+  settings.paths = {{lists}};
+  std::filesystem::create_directories(lists);
   std::string videos;
   for (auto lines = std::ranges::count(text, '\n') + 1; lines > 0; --lines) videos += "a.mp4\n";
-  fuzz::write_file(settings.path / "prompts.txt", text);
-  fuzz::write_file(settings.path / "videos.txt", videos);
+  fuzz::write_file(lists / "prompts.txt", text);
+  fuzz::write_file(lists / "videos.txt", videos);
   fuzz::refusals_allowed([&] { read_data(settings); });
   return 0;
 }

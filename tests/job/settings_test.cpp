@@ -184,6 +184,9 @@ TEST(Options, AreClassified) {
                                                "data.frames",
                                                "data.buckets",
                                                "data.fps",
+                                               "data.frames-from",
+                                               "data.crop",
+                                               "data.flip",
                                                "data.shuffle",
                                                "train.method",
                                                "train.steps",
@@ -262,7 +265,10 @@ TEST(Fingerprint, OfATrainingHasItsSettings) {
   train.flow_shift = 2.5;
   train.image_dropout = 0.25;  // the default is of all models, also of those without images
   train.data.height = 480;
-  train.data.fps = 7.5;
+  train.data.own_fps = true;
+  train.data.frames_from = FramesFrom::random;
+  train.data.crop = Crop::random;
+  train.data.flip = 0.5;
   train.data.buckets = {{480, 720, 49}, {64, 32, 1}};
   train.lora.alpha = 1.5;
   train.lora.rank_pattern = {{"transformer_blocks.0.ff.net.2", 128}, {"ff.net.2", 8}};
@@ -271,7 +277,8 @@ TEST(Fingerprint, OfATrainingHasItsSettings) {
   job.dtype = DType::bfloat16;
   EXPECT_EQ(fingerprint("12ab", job, {}),
             "model 12ab, backend cpu, dtype bfloat16, data.height 480, "
-            "data.buckets 49x480x720+1x64x32, data.fps 7.5, data.shuffle yes, train.method lora, "
+            "data.buckets 49x480x720+1x64x32, data.fps own, data.frames-from random, data.crop "
+            "random, data.flip 0.5, data.shuffle yes, train.method lora, "
             "train.steps 100, train.batch 1, train.seed 42, "
             "train.learning-rate 0.0001, train.schedule cosine, train.warmup 0, "
             "train.optimizer sgd, train.momentum 0, train.clip none, train.caption-dropout 0, "

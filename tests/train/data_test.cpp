@@ -23,7 +23,7 @@ class Data : public testing::Test {
   }
   DataSettings settings(const std::string& name = "") const {
     DataSettings data;
-    data.path = name.empty() ? folder.path() : folder / name;
+    data.paths = {{name.empty() ? folder.path() : folder / name}};
     return data;
   }
   /// "video|prompt|where", relative to the folder.
@@ -106,6 +106,45 @@ TEST_F(Data, ReadsCsvWithQuotes) {
                           "c.mp4|last|clips.csv:6"));
   std::filesystem::rename(folder / "clips.csv", folder / "metadata.csv");
   EXPECT_EQ(read().size(), 3U);
+}
+
+TEST_F(Data, ReadsTimesAndRepetitions) {
+  write("clips.jsonl",
+        R"({"video": "a", "prompt": "x", "start": 1.5, "end": "3", "repeat": 2}
+{"video": "b", "prompt": "x", "end": null}
+{"video": "c", "prompt": "x", "start": 3, "end": 3}
+{"video": "d", "prompt": "x", "start": "1:30"}
+{"video": "e", "prompt": "x", "repeat": 0})");
+  write("clips.csv", "video,prompt,start,end,repeat\na,x,1.5,3,2\nb,x,,,\nc,x,-1,,\n");
+  for (const char* name : {"clips.jsonl", "clips.csv"}) {
+    const std::vector<DataSample> samples = read_data(settings(name));
+    EXPECT_EQ(samples.at(0).start, 1.5);
+    EXPECT_EQ(samples.at(0).end, 3);
+    EXPECT_EQ(samples.at(0).repeat, 2);
+    EXPECT_FALSE(samples.at(1).start || samples.at(1).end);
+    EXPECT_EQ(samples.at(1).repeat, 1);
+  }
+  EXPECT_THAT(
+      problems(settings("clips.jsonl")),
+      ElementsAre("clips.jsonl:3: found start 3 and end 3, expected an end after the start",
+                  StartsWith("clips.jsonl:4: start: found '1:30', expected a number from 0"),
+                  StartsWith("clips.jsonl:5: repeat: found '0', expected a whole number from 1")));
+  EXPECT_THAT(problems(settings("clips.csv")),
+              ElementsAre(StartsWith("clips.csv:4: start: found '-1', expected a number from 0")));
+}
+
+TEST_F(Data, ReadsSeveralPathsWithRepetitions) {
+  write("one.csv", "video,prompt,repeat\na,x,5\nb,y,\n");
+  write("two.jsonl", R"({"video": "c", "prompt": "z"})");
+  DataSettings data;
+  data.paths = {{folder / "one.csv", 2}, {folder / "two.jsonl", 7}};
+  std::vector<std::int64_t> repeats;
+  for (const DataSample& sample : read_data(data)) repeats.push_back(sample.repeat);
+  EXPECT_THAT(repeats, ElementsAre(10, 2, 7));
+  data.paths[1].repeat = 1'000'000;
+  expect_error(
+      Status::data, [&] { read_data(data); }, "data.path: found ", "one.csv and ",
+      "two.jsonl with repetitions of more than 1000000 videos");
 }
 
 TEST_F(Data, ReadsTwoLists) {
@@ -256,7 +295,7 @@ TEST_F(Data, RefusesListsThatCannotBeDivided) {
   expect_error(
       Status::no_input, [&] { read_data(settings("none.csv")); }, "none.csv' not found");
   DataSettings both = settings("good.csv");
-  both.validation = folder / "none.csv";
+  both.validation = {{folder / "none.csv"}};
   expect_error(
       Status::no_input, [&] { read_data(both, validation_clips); }, "data.validation: '",
       "none.csv' not found");
@@ -277,13 +316,20 @@ TEST_F(Data, NamesTheLineWithoutAnother) {
 
 TEST_F(Data, IsReadByTheFirstRank) {
   const comm::Group& world = test::world();
-  if (world.rank() == 0) write("clips.csv", "video,prompt\na.mp4,one\nb.mp4,\"two\nlines\"\n");
+  if (world.rank() == 0) {
+    write("clips.csv",
+          "video,prompt,start,end,repeat\na.mp4,one,0.1,,\nb.mp4,\"two\nlines\",,2.5,3\n");
+  }
   const std::string folder_of_first = world.broadcast(folder.path().string(), 0);
   const std::vector<DataSample> samples = read_data_together(world, settings("clips.csv"));
   ASSERT_EQ(samples.size(), 2U);
   EXPECT_EQ(samples[1].video, folder_of_first + "/b.mp4");
   EXPECT_EQ(samples[1].prompt, "two\nlines");
   EXPECT_EQ(samples[1].where, folder_of_first + "/clips.csv:3");
+  EXPECT_EQ(samples[0].start, 0.1);
+  EXPECT_FALSE(samples[0].end || samples[1].start);
+  EXPECT_EQ(samples[1].end, 2.5);
+  EXPECT_EQ(samples[1].repeat, 3);
   expect_error(
       Status::no_input, [&] { read_data_together(world, settings("none.csv")); }, "none.csv");
 }

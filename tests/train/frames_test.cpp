@@ -1,6 +1,9 @@
 #include "train/frames.hpp"
 
 #include <algorithm>
+#include <set>
+#include <tuple>
+#include <utility>
 
 #include "base/log.hpp"
 #include "layout/relayout.hpp"
@@ -71,6 +74,40 @@ TEST(ChosenFrames, AreTheNearestInTime) {
   }
 }
 
+TEST(ChosenFrames, AreThoseOfAPart) {
+  EXPECT_EQ(chosen_frames(video(16, 40), 8, 4, {10, 17}), (Frames{10, 12, 14, 16}));
+  EXPECT_EQ(chosen_frames(video(16, 40), 8, 4, {10, 16}), Frames{});
+  EXPECT_EQ(chosen_frames(video(16, 40), {}, 3, {38, 90}), Frames{});
+  EXPECT_EQ(chosen_frames(video(16, 40), {}, 2, {38, 90}), (Frames{38, 39}));
+  InputFacts facts = video(9.6, 25);
+  for (int i = 0; i < 25; ++i) facts.times.push_back(i < 15 ? 40 * i : 560 + 200 * (i - 14));
+  EXPECT_EQ(chosen_frames(facts, 8, 4, {12, 17}), (Frames{12, 14, 15, 15}));  // from 480 ms on
+  EXPECT_EQ(chosen_frames(facts, 8, 5, {12, 15}), Frames{});
+}
+
+TEST(ChosenClips, BeginAtTheStartInTheMiddleOrAnywhere) {
+  using Clips = std::vector<Frames>;
+  const auto chosen = [](FramesFrom from, double drawn, std::optional<double> fps) {
+    return chosen_clips(video(16, 20), fps, 4, from, drawn, {1, 19});
+  };
+  EXPECT_EQ(chosen(FramesFrom::start, 0.9, {}), (Clips{{1, 2, 3, 4}}));
+  EXPECT_EQ(chosen(FramesFrom::middle, 0.9, {}), (Clips{{8, 9, 10, 11}}));  // 15 beginnings
+  EXPECT_EQ(chosen(FramesFrom::random, 0, {}), (Clips{{1, 2, 3, 4}}));
+  EXPECT_EQ(chosen(FramesFrom::random, 0.4, {}), (Clips{{7, 8, 9, 10}}));
+  EXPECT_EQ(chosen(FramesFrom::random, 0.9999999, {}), (Clips{{15, 16, 17, 18}}));
+  EXPECT_EQ(chosen(FramesFrom::middle, 0, 8), (Clips{{6, 8, 10, 12}}));  // 12 beginnings
+  EXPECT_EQ(chosen(FramesFrom::random, 0.9999999, 8), (Clips{{12, 14, 16, 18}}));
+  EXPECT_EQ(chosen(FramesFrom::all, 0.9, {}),
+            (Clips{{1, 2, 3, 4}, {5, 6, 7, 8}, {9, 10, 11, 12}, {13, 14, 15, 16}}));
+  EXPECT_EQ(chosen(FramesFrom::all, 0, 8), (Clips{{1, 3, 5, 7}, {9, 11, 13, 15}}));
+  EXPECT_EQ(chosen(FramesFrom::all, 0, 3.2), (Clips{{1, 6, 11, 16}}));
+  for (const FramesFrom from :
+       {FramesFrom::start, FramesFrom::middle, FramesFrom::random, FramesFrom::all}) {
+    EXPECT_EQ(chosen(from, 0.5, 2.0), Clips{});
+    EXPECT_EQ(chosen_clips(video(0, 1), 8, 1, from, 0.5), Clips{{0}});  // an image
+  }
+}
+
 // Height, width and frames of the video and of the sizes.
 TEST(ChosenBucket, HasTheMostFramesThenTheNearestRatioThenTheLargestSizeWithinTheVideo) {
   const std::vector<VideoSize> sizes{{480, 720, 49}, {720, 480, 49}, {240, 360, 49},
@@ -107,10 +144,19 @@ DataSample media_sample(const std::string& name) {
   return {test::media_file(name), "a prompt", "clips.csv:2"};
 }
 
-UsableSample usable(const std::string& name) {
-  const std::vector<UsableSample> found =
-      check_data(test::world(), {media_sample(name)}, std::vector<VideoSize>{{8, 8, 1}}, {});
-  return found.at(0);
+// Those of their videos as they are.
+TrainSettings own_rate() {
+  TrainSettings settings;
+  settings.data.own_fps = true;
+  return settings;
+}
+
+/// Its clip of this size, with `fps` frames in a second, or as many as its video.
+UsableSample usable(const std::string& name, const VideoSize& size, std::optional<double> fps) {
+  TrainSettings settings = own_rate();
+  settings.data.own_fps = !fps;
+  settings.data.fps = fps;
+  return check_data(test::world(), {media_sample(name)}, std::vector{size}, settings, 8).at(0);
 }
 
 /// Pillow-like resized images of `wanted` frames, cropped by a plain loop.
@@ -159,14 +205,56 @@ TEST(ReadFrames, CoverTheSizeAndAreCroppedInTheMiddle) {
   for (const Case& c : cases) {
     SCOPED_TRACE(fmt::format("{} {} x {}", c.name, c.size.width, c.size.height));
     const Box whole = whole_box({c.size.frames, c.size.height, c.size.width, 3});
-    expect_equal(read_frames(usable(c.name), c.size, c.fps, whole),
+    expect_equal(read_frames(usable(c.name, c.size, c.fps), c.size, whole),
                  expected_frames(c.name, c.frames, c.size, c.resized, c.top, c.left));
   }
 }
 
+TEST(ReadFrames, AreCroppedAndMirroredAsDrawn) {
+  const VideoSize size{12, 13, 2};  // of frames of 12 rows and 16 columns
+  TrainSettings settings = own_rate();
+  settings.data.crop = Crop::random;
+  settings.data.flip = 0.5;
+  DataSample sample = media_sample("upright.mp4");
+  sample.repeat = 40;
+  const std::vector<UsableSample> found =
+      check_data(test::world(), {sample}, std::vector{size}, settings, 8);
+  ASSERT_EQ(found.size(), 40U);
+  std::set<std::int64_t> lefts;
+  std::set<std::string> excerpts;
+  int mirrored = 0;
+  for (std::size_t i = 0; i < found.size(); ++i) {
+    const UsableSample& clip = found[i];
+    EXPECT_EQ(clip.index, static_cast<std::int64_t>(i));
+    // torch.Generator().manual_seed(42 + 3 · 2**30 + i), then rand(1): place, row, column, flip
+    TorchGenerator random(42 + 3 * (std::uint64_t{1} << 30) + i);
+    random.rand();
+    random.rand();
+    EXPECT_EQ(clip.left, static_cast<std::int64_t>(random.rand() * 4));
+    EXPECT_EQ(clip.is_mirrored, random.rand() < 0.5F);
+    EXPECT_EQ(clip.top, 0);
+    lefts.insert(clip.left);
+    excerpts.insert(clip.excerpt());
+    mirrored += clip.is_mirrored ? 1 : 0;
+    if (i >= 8) continue;
+    const Tensor whole = expected_frames("upright.mp4", {0, 1}, size, {12, 16}, 0, clip.left);
+    Tensor expected = whole.clone();
+    for (std::int64_t at = 0; at < whole.numel() && clip.is_mirrored; ++at) {
+      const std::int64_t row = at / 39, column = at / 3 % 13, channel = at % 3;
+      expected.data<std::uint8_t>()[at] =
+          std::as_const(whole).data<std::uint8_t>()[row * 39 + (12 - column) * 3 + channel];
+    }
+    expect_equal(read_frames(clip, size, whole_box({2, 12, 13, 3})), expected);
+  }
+  EXPECT_EQ(lefts, (std::set<std::int64_t>{0, 1, 2, 3}));
+  EXPECT_EQ(excerpts.size(), 8U);
+  EXPECT_GT(mirrored, 8);
+  EXPECT_LT(mirrored, 32);
+}
+
 TEST(ReadFrames, GiveEachRankItsBox) {
   const VideoSize size{12, 15, 7};
-  const UsableSample sample = usable("upright.mp4");
+  const UsableSample sample = usable("upright.mp4", size, 16);
   const Tensor expected =
       expected_frames("upright.mp4", {0, 1, 1, 2, 2, 3, 3}, size, {12, 16}, 0, 0);
   const comm::Group& world = test::world();
@@ -177,17 +265,19 @@ TEST(ReadFrames, GiveEachRankItsBox) {
   for (const Box& box : boxes) {
     Tensor part = Tensor::empty(box.extent, DType::uint8);
     copy_box(box, expected, whole_box(expected.shape()), part, box);
-    expect_equal(read_frames(sample, size, 16.0, box), part);
+    expect_equal(read_frames(sample, size, box), part);
   }
   expect_error(Status::internal, [&] {
-    read_frames(sample, size, 16.0, {{1, 0, 0, 0}, {7, 12, 15, 3}});
+    read_frames(sample, size, {{1, 0, 0, 0}, {7, 12, 15, 3}});
   });
 }
 
 /// A folder of the first rank, on all ranks.
 class CheckData : public testing::Test {
  protected:
-  CheckData() : folder(world.broadcast(own.path().string(), 0)) {}
+  CheckData() : folder(world.broadcast(own.path().string(), 0)) {
+    settings.paths = {{"clips.csv"}};
+  }
   ~CheckData() override { world.barrier(); }
 
   void write(const std::string& name, std::string_view bytes) const {
@@ -198,7 +288,7 @@ class CheckData : public testing::Test {
     return {folder / name, "a prompt", fmt::format("clips.csv:{}", line)};
   }
   std::vector<UsableSample> check(const std::vector<DataSample>& samples) const {
-    return check_data(world, samples, sizes.empty() ? std::vector{size} : sizes, settings);
+    return check_data(world, samples, sizes.empty() ? std::vector{size} : sizes, train, model_fps);
   }
 
   const comm::Group& world = test::world();
@@ -206,7 +296,9 @@ class CheckData : public testing::Test {
   std::filesystem::path folder;
   VideoSize size{16, 16, 4};
   std::vector<VideoSize> sizes;  // in place of one
-  DataSettings settings{.path = "clips.csv"};
+  double model_fps = 8;
+  TrainSettings train = own_rate();
+  DataSettings& settings = train.data;
 };
 
 TEST_F(CheckData, LeavesOutWhatCannotBeUsed) {
@@ -256,6 +348,57 @@ TEST_F(CheckData, ChoosesASizeForEach) {
   EXPECT_EQ(found[2].bucket, found[2].facts.height > found[2].facts.width ? 1U : 0U);
 }
 
+// upright.mp4 has 4 frames at 8 fps.
+TEST_F(CheckData, TakesThePartOfAVideoThatTheListSays) {
+  size.frames = 2;
+  train.data.frames_from = FramesFrom::all;
+  DataSample part = media_sample("upright.mp4");
+  part.start = 0.125;
+  part.repeat = 2;
+  DataSample short_part = part;
+  short_part.end = 0.3;
+  const std::vector<UsableSample> found =
+      check({media_sample("upright.mp4"), short_part, part, media_sample("odd.mkv")});
+  std::vector<std::pair<std::int64_t, Frames>> clips;
+  for (const UsableSample& clip : found) clips.emplace_back(clip.index, clip.frames);
+  EXPECT_EQ(clips, (std::vector<std::pair<std::int64_t, Frames>>{{0, {0, 1}},
+                                                                 {1, {2, 3}},
+                                                                 {2, {1, 2}},
+                                                                 {3, {1, 2}},
+                                                                 {4, {1, 2}},
+                                                                 {5, {1, 2}},
+                                                                 {6, {0, 1}},
+                                                                 {7, {2, 3}}}));
+  EXPECT_EQ(found[0].excerpt(), "frames 0-1 from row 0, column 2");
+  settings.strict = true;
+  short_part.end = 0.25;
+  expect_error(
+      Status::data, [&] { check({short_part}); },
+      "upright.mp4: has 1 frames at 8 fps between start and end, expected at least 2");
+}
+
+TEST_F(CheckData, HasTheRateOfTheModelAndSaysSo) {
+  settings.own_fps = false;
+  size.frames = 2;
+  model_fps = 4;
+  const std::vector<DataSample> samples{media_sample("upright.mp4"), media_sample("odd.mkv")};
+  const auto frames_and_log = [&] {
+    testing::internal::CaptureStderr();
+    const Frames frames = check(samples).at(0).frames;
+    return std::pair(frames, testing::internal::GetCapturedStderr());
+  };
+  auto [frames, log] = frames_and_log();
+  EXPECT_EQ(frames, (Frames{0, 2}));
+  const std::string said =
+      "data.path: frames of 2 of 2 clips are chosen for 4 in a second, the model's rate; their "
+      "videos have 8";
+  EXPECT_EQ(log.find(said) != log.npos, log::rank() == first_rank) << log;
+  settings.fps = 8;
+  std::tie(frames, log) = frames_and_log();
+  EXPECT_EQ(frames, (Frames{0, 1}));
+  EXPECT_EQ(log, "");
+}
+
 TEST_F(CheckData, OfSeveralSizesSaysTheFewestFramesThatAreExpected) {
   settings.strict = true;
   sizes = {{16, 16, 9}, {16, 16, 5}};
@@ -274,6 +417,7 @@ TEST_F(CheckData, SaysHowManyFramesAreExpected) {
       "clips.csv:2: ", "upright.mp4: has 4 frames at 8 fps, expected at least 5");
   size.frames = 4;
   EXPECT_EQ(check(samples).size(), 1U);
+  settings.own_fps = false;
   settings.fps = 4;
   expect_error(
       Status::data, [&] { check(samples); },
@@ -330,11 +474,11 @@ TEST_F(CheckData, RefusesAFileThatWasChangedSince) {
   write("a.mp4", test::read_file(test::media_file("upright.mp4")));
   const UsableSample found = check({sample("a.mp4", 2)}).at(0);
   const Box whole = whole_box({4, 16, 16, 3});
-  EXPECT_EQ(read_frames(found, size, {}, whole).shape(), whole.extent);
+  EXPECT_EQ(read_frames(found, size, whole).shape(), whole.extent);
   world.barrier();
   write("a.mp4", test::read_file(test::media_file("turned.mp4")));
   expect_error(
-      Status::data, [&] { read_frames(found, size, {}, whole); },
+      Status::data, [&] { read_frames(found, size, whole); },
       "clips.csv:2: ", "a.mp4: ", "the file was changed or replaced");
   world.barrier();
 }
