@@ -81,7 +81,7 @@ std::optional<InputFacts> remembered_facts(const nlohmann::json& values) {
   try {
     const InputFacts facts{values.at("frames"), values.at("height"), values.at("width"),
                            values.at("fps"),    values.at("hash"),   {},
-                           values.at("times")};
+                           values.at("times"),  values.at("begin"),  values.at("distance")};
     const auto times = std::ssize(facts.times);
     const bool possible = facts.frames > 0 && (times == 0 || times == facts.frames) &&
                           std::ranges::is_sorted(facts.times) && facts.height > 0 &&
@@ -92,6 +92,11 @@ std::optional<InputFacts> remembered_facts(const nlohmann::json& values) {
   } catch (const nlohmann::json::exception&) {
     return {};
   }
+}
+
+InputFacts facts_of_video(const media::VideoFacts& facts) {
+  return {facts.frames, facts.height, facts.width, usable_rate(facts.fps), {},
+          {},           facts.times,  facts.begin, facts.distance};
 }
 
 // Without hash and state. All pixels are decoded.
@@ -107,7 +112,8 @@ InputFacts decoded_facts(const InputFile& file) {
 
 // Decodes these frames, in ascending order. all: frames of the video.
 void read_frames(const InputFile& file, std::int64_t all, const std::vector<std::int64_t>& frames,
-                 const std::function<void(std::int64_t, const Tensor&)>& consume) {
+                 const std::function<void(std::int64_t, const Tensor&)>& consume,
+                 const std::optional<media::FramePlace>& first = {}) {
   if (file.frame) {
     const InputFile video = source_of(file);
     const std::int64_t number = number_of_frame(file, all);
@@ -119,7 +125,7 @@ void read_frames(const InputFile& file, std::int64_t all, const std::vector<std:
     return consume(0, media::read_image(file.path, file.where));
   }
   const auto clip = saved_clip(file);
-  if (!clip) return media::read_video_frames(file.path, file.where, frames, consume);
+  if (!clip) return media::read_video_frames(file.path, file.where, frames, consume, first);
   const SavedVideo video = open_clip(file, *clip);
   require(frames.empty() || video.frames() > frames.back(), Status::data,
           "{}: {}: found {} frames, expected {}", file.where, clip->string(), video.frames(),
@@ -158,24 +164,42 @@ InputFacts probe_input(const InputFile& file) {
     const SavedVideo video = open_clip(file, *clip);
     return {video.frames(), video.height(), video.width(), usable_rate(video.fps()), {}};
   }
-  const media::VideoFacts facts = media::video_facts(file.path, file.where);
-  return {facts.frames, facts.height, facts.width, usable_rate(facts.fps), {}, {}, facts.times};
+  return facts_of_video(media::video_facts(file.path, file.where));
 }
 
-InputFacts check_input(const InputFile& file) {
+namespace {
+
+InputFacts with_hash(const InputFile& file, const std::function<InputFacts()>& find) {
   const FileState state = file_state(opened_path(file));
-  InputFacts facts = decoded_facts(file);
+  InputFacts facts = find();
   facts.hash = hash_of_file(file);
   require_unchanged(name_for_messages(file), state, file_state(opened_path(file)));
   facts.state = state.text();
   return facts;
 }
 
-FileCache input_cache(const std::filesystem::path& folder, std::chrono::milliseconds settling) {
-  return {"facts of images and videos, 2", folder, settling};
+// Those of index_input() that are not known.
+InputFacts indexed_facts(const InputFile& file) {
+  const bool is_video = file.kind == InputKind::video && !saved_clip(file);
+  return with_hash(file, [&] {
+    return is_video ? facts_of_video(media::video_index(file.path, file.where))
+                    : decoded_facts(file);
+  });
 }
 
-InputFacts check_input(const InputFile& file, const FileCache& known) {
+constexpr const char* decoded_frames = "decoded";  // pairs of the first and the last
+
+}  // namespace
+
+InputFacts check_input(const InputFile& file) {
+  return with_hash(file, [&] { return decoded_facts(file); });
+}
+
+FileCache input_cache(const std::filesystem::path& folder, std::chrono::milliseconds settling) {
+  return {"facts of images and videos, 3", folder, settling};
+}
+
+InputFacts index_input(const InputFile& file, const FileCache& known) {
   if (saved_clip(file)) return check_input(file);
   std::optional<RegularFile> opened;
   std::string sample;
@@ -183,10 +207,10 @@ InputFacts check_input(const InputFile& file, const FileCache& known) {
     opened = RegularFile::open(file.path);
     sample = sample_hash(*opened);
   } catch (const Error&) {
-    return check_input(file);  // whose messages name the option
+    return indexed_facts(file);  // whose messages name the option
   }
   if (const auto found = remembered_facts(known.find(*opened, sample))) return *found;
-  InputFacts facts = check_input(file);
+  InputFacts facts = indexed_facts(file);
   if (facts.state != opened->state().text()) return facts;
   try {
     known.store(*opened, sample,
@@ -195,25 +219,79 @@ InputFacts check_input(const InputFile& file, const FileCache& known) {
                  {"width", facts.width},
                  {"fps", facts.fps},
                  {"hash", facts.hash},
-                 {"times", facts.times}});
+                 {"times", facts.times},
+                 {"begin", facts.begin},
+                 {"distance", facts.distance}});
   } catch (const std::exception&) {
     // It is found again by the next job.
   }
   return facts;
 }
 
-void read_input_frames(
-    const InputFile& file, const InputFacts& facts, const std::vector<std::int64_t>& frames,
-    const std::function<void(std::int64_t frame, const Tensor& pixels)>& consume) {
+std::vector<std::string> check_frames(const InputFile& file, const std::vector<FrameSpan>& spans,
+                                      const FileCache& known) {
+  std::vector<std::string> problems(spans.size());
+  if (file.kind != InputKind::video || saved_clip(file)) return problems;  // all were decoded
+  using Pairs = std::vector<std::pair<std::int64_t, std::int64_t>>;
+  Pairs decoded;
+  nlohmann::json values;
+  std::optional<RegularFile> opened;
+  std::string sample;
+  try {
+    opened = RegularFile::open(file.path);
+    sample = sample_hash(*opened);
+    values = known.find(*opened, sample);
+    if (values.is_object() && values.contains(decoded_frames)) {
+      decoded = values.at(decoded_frames).get<Pairs>();
+    }
+  } catch (const std::exception&) {
+    decoded.clear();  // they are decoded again
+  }
+  const std::size_t before = decoded.size();
+  for (std::size_t i = 0; i < spans.size(); ++i) {
+    const FrameSpan& span = spans[i];
+    const bool is_known = std::ranges::any_of(decoded, [&](const auto& pair) {
+      return pair.first <= span.first && span.last <= pair.second;
+    });
+    if (is_known) continue;
+    try {
+      std::vector<std::int64_t> ends{span.first};
+      if (span.last > span.first) ends.push_back(span.last);
+      read_frames(
+          file, 0, ends, [](std::int64_t, const Tensor&) {}, span.place);
+      decoded.emplace_back(span.first, span.last);
+    } catch (const Error& error) {
+      if (error.status() != Status::data) throw;
+      problems[i] = error.what();
+    }
+  }
+  if (decoded.size() == before || !values.is_object()) return problems;
+  values[decoded_frames] = decoded;
+  try {
+    known.store(*opened, sample, values);
+  } catch (const std::exception&) {
+    // They are decoded again by the next job.
+  }
+  return problems;
+}
+
+void read_input_frames(const InputFile& file, const InputFacts& facts,
+                       const std::vector<std::int64_t>& frames,
+                       const std::function<void(std::int64_t frame, const Tensor& pixels)>& consume,
+                       const std::optional<media::FramePlace>& first) {
   const FileState state = file_state(opened_path(file));
+  // Of the last file that this thread hashed, as a video may have many clips.
+  thread_local std::string hashed, hash;
   if (state.text() != facts.state) {  // changed, or that of a host with files of its own
-    const std::string hash = hash_of_file(file);
+    const std::string name = fmt::format("{} {}", opened_path(file).string(), state.text());
+    if (name != hashed) hash = hash_of_file(file);
+    hashed = name;
     require(hash == facts.hash, Status::data,
             "{}: found the hash {}, expected {}, which it had when it was checked: the file was "
             "changed or replaced, or differs between hosts",
             name_for_messages(file), hash, facts.hash);
   }
-  read_frames(file, facts.frames, frames, consume);
+  read_frames(file, facts.frames, frames, consume, first);
   require_unchanged(name_for_messages(file), state, file_state(opened_path(file)));
 }
 

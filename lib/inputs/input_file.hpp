@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "media/video.hpp"
 #include "tensor/tensor.hpp"
 #include "weights/file_cache.hpp"
 
@@ -38,7 +39,15 @@ struct InputFacts {
   double fps = 0;     ///< of a video; 0 if it does not say, or none that sample.fps may have
   std::string hash;   ///< of its bytes, and a frame's number; empty unless all was read
   std::string state;  ///< FileState::text() of the file that was hashed by this job
-  std::vector<std::int32_t> times = {};  ///< of a video's frames, as media::VideoFacts
+  // Of a video's frames, as media::VideoFacts.
+  std::vector<std::int32_t> times = {};
+  double begin = 0, distance = 0;
+};
+
+/// Frames of a video from `first` to `last`.
+struct FrameSpan {
+  std::int64_t first = 0, last = 0;
+  std::optional<media::FramePlace> place = {};  ///< of the first one
 };
 
 /// The facts of a file by its headers; the frames of videos are counted. Error(no_input) for a
@@ -46,19 +55,26 @@ struct InputFacts {
 InputFacts probe_input(const InputFile& file);
 /// The same with its hash; decodes all of it.
 InputFacts check_input(const InputFile& file);
-/// The same. What an earlier job found in the same file is not found again, but taken from `known`,
-/// with an empty `state`; what is new is remembered there if that is possible.
-InputFacts check_input(const InputFile& file, const FileCache& known);
+/// The same, but of a video of any number of frames, of which only the first ones are decoded
+/// (media::video_index). What an earlier job found in the same file is not found again, but taken
+/// from `known`, with an empty `state`; what is new is remembered there if that is possible.
+InputFacts index_input(const InputFile& file, const FileCache& known);
+/// Decodes these frames of a file that has passed index_input(), but those that an earlier job
+/// decoded, as `known` says. → of each span why that cannot be done; empty: it can.
+std::vector<std::string> check_frames(const InputFile& file, const std::vector<FrameSpan>& spans,
+                                      const FileCache& known);
 /// Of the user: reelmesh/inputs.
 FileCache input_cache(const std::filesystem::path& folder = FileCache::folder_of_user("inputs"),
                       std::chrono::milliseconds settling = FileCache::usual_settling);
 
 /// Decodes these frames of a file, in ascending order, each once: uint8 [row, column, 3] on the
-/// host to `consume`. facts: by check_input. Error(data) if the file cannot be read, has fewer
+/// host to `consume`. facts: by check_input or index_input; first: where the first one is, if that
+/// is known. Error(data) if the file cannot be read, has fewer
 /// frames, or has other bytes than it had then.
-void read_input_frames(
-    const InputFile& file, const InputFacts& facts, const std::vector<std::int64_t>& frames,
-    const std::function<void(std::int64_t frame, const Tensor& pixels)>& consume);
+void read_input_frames(const InputFile& file, const InputFacts& facts,
+                       const std::vector<std::int64_t>& frames,
+                       const std::function<void(std::int64_t frame, const Tensor& pixels)>& consume,
+                       const std::optional<media::FramePlace>& first = {});
 
 /// Bytes for each pixel of a frame while it is decoded, with the frame.
 std::int64_t decoding_bytes(const InputFile& file);

@@ -135,13 +135,14 @@ std::vector<std::vector<InputFacts>> all_gather_facts(const comm::Group& world,
                                                       const std::vector<InputFacts>& mine) {
   struct Numbers {
     std::int64_t frames, height, width;
-    double fps;
+    double fps, begin, distance;
   };
   std::vector<Numbers> own_numbers;
   std::vector<std::string> own_hashes, own_states;
   std::vector<std::int32_t> own_times;  // of each, how many and which
   for (const InputFacts& facts : mine) {
-    own_numbers.push_back({facts.frames, facts.height, facts.width, facts.fps});
+    own_numbers.push_back(
+        {facts.frames, facts.height, facts.width, facts.fps, facts.begin, facts.distance});
     own_hashes.push_back(facts.hash);
     own_states.push_back(facts.state);
     own_times.push_back(static_cast<std::int32_t>(facts.times.size()));
@@ -155,11 +156,18 @@ std::vector<std::vector<InputFacts>> all_gather_facts(const comm::Group& world,
   for (std::size_t r = 0; r < numbers.size(); ++r) {
     auto next = times[r].begin();
     for (std::size_t i = 0; i < numbers[r].size(); ++i) {
-      const auto& [frames, height, width, fps] = numbers[r][i];
+      const auto& [frames, height, width, fps, begin, distance] = numbers[r][i];
       const auto first = next + 1, end = first + *next;
       next = end;
-      all[r].push_back(
-          {frames, height, width, fps, hashes[r].at(i), states[r].at(i), {first, end}});
+      all[r].push_back({frames,
+                        height,
+                        width,
+                        fps,
+                        hashes[r].at(i),
+                        states[r].at(i),
+                        {first, end},
+                        begin,
+                        distance});
     }
   }
   return all;

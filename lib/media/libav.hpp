@@ -47,6 +47,7 @@ struct Libav {
   REELMESH_LIBAV_FUNCTION(codec, av_packet_unref);
   REELMESH_LIBAV_FUNCTION(codec, avcodec_alloc_context3);
   REELMESH_LIBAV_FUNCTION(codec, avcodec_find_decoder);
+  REELMESH_LIBAV_FUNCTION(codec, avcodec_flush_buffers);
   REELMESH_LIBAV_FUNCTION(codec, avcodec_free_context);
   REELMESH_LIBAV_FUNCTION(codec, avcodec_get_name);
   REELMESH_LIBAV_FUNCTION(codec, avcodec_open2);
@@ -55,6 +56,7 @@ struct Libav {
   REELMESH_LIBAV_FUNCTION(codec, avcodec_send_packet);
   REELMESH_LIBAV_FUNCTION(format, av_probe_input_buffer2);
   REELMESH_LIBAV_FUNCTION(format, av_read_frame);
+  REELMESH_LIBAV_FUNCTION(format, av_seek_frame);
 #if !REELMESH_LIBAV_CODED_SIDE_DATA
   REELMESH_LIBAV_FUNCTION(format, av_stream_get_side_data);
 #endif

@@ -144,30 +144,99 @@ bool vary(const std::vector<std::int32_t>& times) {
   return false;
 }
 
-}  // namespace
+// times: in milliseconds, of all frames that have one.
+void set_times(VideoFacts& facts, const std::vector<double>& times) {
+  constexpr double max = std::numeric_limits<std::int32_t>::max();
+  if (std::ssize(times) != facts.frames || !std::ranges::is_sorted(times) ||
+      times.back() - times.front() >= max) {
+    return;
+  }
+  for (const double time : times) {
+    facts.times.push_back(static_cast<std::int32_t>(std::lround(time - times.front())));
+  }
+  if (facts.fps <= 0 || !vary(facts.times)) facts.times.clear();
+}
 
-VideoFacts video_facts(const std::filesystem::path& file, const std::string& where) {
-  VideoStream video(file, where);
+void set_size(VideoFacts& facts, const VideoStream& video, const AVFrame& frame) {
+  const RgbConverter converter(video, frame);  // whether its format can be converted
+  facts.height = frame.height;
+  facts.width = frame.width;
+  if (exchanges_sides(video.orientation())) std::swap(facts.height, facts.width);
+}
+
+constexpr std::int64_t any_number = std::numeric_limits<std::int64_t>::max();
+
+VideoFacts decoded_facts(const std::filesystem::path& file, const std::string& where,
+                         std::int64_t max_frames) {
+  VideoStream video(file, where, max_frames);
   VideoFacts facts{.fps = video.fps()};
   std::vector<double> times;  // as far as they are known
   while (const AVFrame* frame = video.next()) {
     if (const auto time = video.milliseconds()) times.push_back(*time);
-    if (facts.frames++ > 0) continue;
-    const RgbConverter converter(video, *frame);  // whether its format can be converted
-    facts.height = frame->height;
-    facts.width = frame->width;
+    if (facts.frames++ == 0) set_size(facts, video, *frame);
   }
   require(facts.frames > 0, Status::data, "{}: the video has no frames", video.name());
-  if (exchanges_sides(video.orientation())) std::swap(facts.height, facts.width);
-  constexpr double max = std::numeric_limits<std::int32_t>::max();
-  if (std::ssize(times) == facts.frames && std::ranges::is_sorted(times) &&
-      times.back() - times.front() < max) {
-    for (const double time : times) {
-      facts.times.push_back(static_cast<std::int32_t>(std::lround(time - times.front())));
-    }
-    if (facts.fps <= 0 || !vary(facts.times)) facts.times.clear();
-  }
+  set_times(facts, times);
   return facts;
+}
+
+// When the frames of all packets are shown, ascending; empty unless that is known and differs.
+std::vector<double> times_of_packets(const std::filesystem::path& file, const std::string& where,
+                                     std::int64_t max_frames) {
+  VideoStream video(file, where, max_frames);
+  std::vector<double> times;
+  for (;;) {
+    double time = 0;
+    switch (video.next_packet(time)) {
+      case VideoStream::Packet::none:
+        return {};
+      case VideoStream::Packet::shown:
+        times.push_back(time);
+        break;
+      case VideoStream::Packet::end:
+        std::ranges::sort(times);
+        return std::ranges::adjacent_find(times) == times.end() ? times : std::vector<double>();
+    }
+  }
+}
+
+}  // namespace
+
+VideoFacts video_facts(const std::filesystem::path& file, const std::string& where) {
+  return decoded_facts(file, where, max_video_frames);
+}
+
+VideoFacts video_index(const std::filesystem::path& file, const std::string& where) {
+  constexpr std::size_t compared = 50;
+  const std::vector<double> times = times_of_packets(file, where, any_number);
+  VideoStream video(file, where, any_number);
+  VideoFacts facts{.frames = std::ssize(times), .fps = video.fps()};
+  // Packets may be parts of frames, or frames that are not shown.
+  for (std::size_t i = 0; i < std::min(compared, times.size()); ++i) {
+    const AVFrame* frame = video.next();
+    if (frame == nullptr || video.milliseconds() != times[i])
+      return decoded_facts(file, where, any_number);
+    if (i == 0) set_size(facts, video, *frame);
+  }
+  if (times.empty()) return decoded_facts(file, where, any_number);
+  set_times(facts, times);
+  if (facts.fps <= 0 || facts.frames < 2) return facts;
+  facts.begin = times.front();
+  facts.distance = (times.back() - times.front()) / static_cast<double>(facts.frames - 1);
+  return facts;
+}
+
+std::optional<FramePlace> frame_place(std::span<const std::int32_t> times, double begin,
+                                      double distance, std::int64_t frame) {
+  if (frame == 0 || distance <= 0) return std::nullopt;
+  // Times of an even rate differ by a quarter of the distance from those (vary).
+  if (times.empty())
+    return FramePlace{frame, begin + static_cast<double>(frame) * distance, distance / 2};
+  const auto i = static_cast<std::size_t>(frame);
+  double nearest = times[i] - times[i - 1];
+  if (i + 1 < times.size()) nearest = std::min<double>(nearest, times[i + 1] - times[i]);
+  if (nearest <= 2) return std::nullopt;  // times are rounded
+  return FramePlace{frame, begin + times[i], nearest / 2};
 }
 
 std::int64_t nearest_frame(std::span<const std::int32_t> times, double milliseconds) {
@@ -185,23 +254,62 @@ void read_video(const std::filesystem::path& file, const std::string& where, std
   read_video_frames(file, where, frames, consume);
 }
 
-void read_video_frames(
-    const std::filesystem::path& file, const std::string& where,
-    const std::vector<std::int64_t>& frames,
-    const std::function<void(std::int64_t frame, const Tensor& pixels)>& consume) {
-  VideoStream video(file, where);
-  std::unique_ptr<RgbConverter> converter;
-  std::int64_t next = 0;  // of the stream
-  for (const std::int64_t wanted : frames) {
-    expect(wanted >= next, "frame {} of a video is wanted after frame {}", wanted, next - 1);
-    const AVFrame* frame = nullptr;
-    for (; next <= wanted; ++next) {
-      frame = video.next();
-      require(frame != nullptr, Status::data, "{}: the video has {} frames, expected at least {}",
-              video.name(), next, frames.back() + 1);
+namespace {
+
+// A stream whose next frame is the one at a place, with that frame; none if it is not found from
+// where the file's index says that decoding may begin.
+std::unique_ptr<VideoStream> stream_at(const FramePlace& place, const std::filesystem::path& file,
+                                       const std::string& where, const AVFrame*& frame) {
+  constexpr double earlier = 3000;  // frames that come before in the file may be shown later
+  for (const double back : {0.0, earlier}) {
+    try {
+      auto video = std::make_unique<VideoStream>(file, where, any_number);
+      if (!video->seek_to(place.milliseconds - place.tolerance - back)) continue;
+      for (bool before = true; before;) {
+        frame = video->next();
+        if (frame == nullptr) break;
+        const auto time = video->milliseconds();
+        if (!time) break;
+        if (std::abs(*time - place.milliseconds) < place.tolerance) return video;
+        before = *time < place.milliseconds;
+      }
+    } catch (const Error& error) {
+      // Frames that refer to others before the place where decoding begins.
+      if (error.status() != Status::data) throw;
     }
-    if (!converter) converter = std::make_unique<RgbConverter>(video, *frame);
-    consume(wanted, turned(converter->convert(*frame), video.orientation()));
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+void read_video_frames(const std::filesystem::path& file, const std::string& where,
+                       const std::vector<std::int64_t>& frames,
+                       const std::function<void(std::int64_t frame, const Tensor& pixels)>& consume,
+                       const std::optional<FramePlace>& first) {
+  const AVFrame* frame = nullptr;
+  std::unique_ptr<VideoStream> video;
+  std::int64_t next = 0, before = -1;  // of the stream, of those that are wanted
+  if (first && !frames.empty() && first->frame <= frames.front())
+    video = stream_at(*first, file, where, frame);
+  if (video) {
+    next = first->frame + 1;
+  } else {
+    frame = nullptr;
+    video = std::make_unique<VideoStream>(file, where, any_number);
+  }
+  std::unique_ptr<RgbConverter> converter;
+  for (const std::int64_t wanted : frames) {
+    expect(wanted > before && wanted >= next - 1, "frame {} of a video is wanted after frame {}",
+           wanted, std::max(before, next - 1));
+    before = wanted;
+    for (; next <= wanted; ++next) {
+      frame = video->next();
+      require(frame != nullptr, Status::data, "{}: the video has {} frames, expected at least {}",
+              video->name(), next, frames.back() + 1);
+    }
+    if (!converter) converter = std::make_unique<RgbConverter>(*video, *frame);
+    consume(wanted, turned(converter->convert(*frame), video->orientation()));
   }
 }
 

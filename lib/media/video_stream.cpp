@@ -12,7 +12,7 @@
 
 #include "base/error.hpp"
 #include "base/file_kind.hpp"
-#include "media/video.hpp"
+#include "base/number.hpp"
 
 namespace reelmesh::media {
 namespace {
@@ -72,8 +72,14 @@ void ReleaseFrame::operator()(AVFrame* frame) const { libav().av_frame_free(&fra
 
 }  // namespace detail
 
-VideoStream::VideoStream(const std::filesystem::path& file, const std::string& where)
-    : VideoStream(open_input(file, where, max_video_bytes), Contents::video) {}
+VideoStream::VideoStream(const std::filesystem::path& file, const std::string& where,
+                         std::int64_t max_frames)
+    : VideoStream(open_input(file, where, max_video_bytes), Contents::video) {
+  max_frames_ = max_frames;
+  require(stream_->nb_frames <= max_frames, Status::data,
+          "{}: the video has {} frames, expected at most {}", name(), stream_->nb_frames,
+          max_frames);
+}
 
 VideoStream::VideoStream(InputFile file, Contents contents)
     : file_(std::move(file)), contents_(contents) {
@@ -189,9 +195,6 @@ void VideoStream::open_decoder() {
   require(width * height <= max_video_pixels, Status::data,
           "{}: frames of {} x {} pixels, expected at most {}", name(), width, height,
           max_video_pixels);
-  require(stream_->nb_frames <= max_video_frames, Status::data,
-          "{}: the video has {} frames, expected at most {}", name(), stream_->nb_frames,
-          max_video_frames);
   const AVCodec* codec = av_.avcodec_find_decoder(parameters.codec_id);
   const auto allowed = allowed_decoders();
   require(codec != nullptr && std::ranges::find(allowed, codec->name) != allowed.end(),
@@ -257,15 +260,36 @@ double VideoStream::fps() const {
   return rate.num > 0 && rate.den > 0 ? static_cast<double>(rate.num) / rate.den : 0;
 }
 
-std::optional<double> VideoStream::milliseconds() const {
+std::optional<double> VideoStream::milliseconds_of(std::int64_t time) const {
   const AVRational& base = stream_->time_base;
-  const std::int64_t time = frame_->best_effort_timestamp;
   if (time == AV_NOPTS_VALUE || base.num <= 0 || base.den <= 0) return std::nullopt;
   return 1e3 * static_cast<double>(time) * base.num / base.den;
 }
 
-// Gives the decoder the next packet of the stream, or the end. Whether there was a packet.
-bool VideoStream::send_packet() {
+std::optional<double> VideoStream::milliseconds() const {
+  return milliseconds_of(frame_->best_effort_timestamp);
+}
+
+VideoStream::Packet VideoStream::next_packet(double& milliseconds) {
+  if (!read_packet()) return Packet::end;
+  const std::optional<double> time = milliseconds_of(packet_->pts);
+  if (!time || (packet_->flags & AV_PKT_FLAG_DISCARD) != 0) return Packet::none;
+  milliseconds = *time;
+  return Packet::shown;
+}
+
+bool VideoStream::seek_to(double milliseconds) {
+  const AVRational& base = stream_->time_base;
+  if (base.num <= 0 || base.den <= 0) return false;
+  const double time = std::round(milliseconds / 1e3 * base.den / base.num);
+  const int status =
+      av_.av_seek_frame(format_.get(), stream_->index, to_integer(time), AVSEEK_FLAG_BACKWARD);
+  av_.avcodec_flush_buffers(decoder_.get());
+  return status >= 0 && read_error_ == 0;
+}
+
+// Reads the next packet of the stream. Whether there was one.
+bool VideoStream::read_packet() {
   int status = 0;
   forget_libav_errors();
   do {
@@ -276,10 +300,15 @@ bool VideoStream::send_packet() {
   // Of a Matroska file that ends too early, only the log tells.
   const bool corrupt = status >= 0 && (packet_->flags & AV_PKT_FLAG_CORRUPT) != 0;
   if (corrupt || has_libav_error()) damaged(AVERROR_INVALIDDATA);
-  const bool at_end = status < 0;
-  status = av_.avcodec_send_packet(decoder_.get(), at_end ? nullptr : packet_.get());
+  return status >= 0;
+}
+
+// Gives the decoder the next packet of the stream, or the end. Whether there was a packet.
+bool VideoStream::send_packet() {
+  const bool is_there = read_packet();
+  const int status = av_.avcodec_send_packet(decoder_.get(), is_there ? packet_.get() : nullptr);
   if (status < 0) damaged(status);
-  return !at_end;
+  return is_there;
 }
 
 void VideoStream::check_frame() {
@@ -296,9 +325,8 @@ void VideoStream::check_frame() {
     damaged(AVERROR_INVALIDDATA);
   }
   ++frames_;
-  require(frames_ <= max_video_frames, Status::data,
-          "{}: the video has more than {} frames, expected at most as many", name(),
-          max_video_frames);
+  require(frames_ <= max_frames_, Status::data,
+          "{}: the video has more than {} frames, expected at most as many", name(), max_frames_);
   if (frames_ == 1) {
     width_ = frame_->width;
     height_ = frame_->height;

@@ -2,12 +2,14 @@
 // The frames of a video file, one at a time.
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 
 #include "media/input_file.hpp"
 #include "media/libav.hpp"
+#include "media/video.hpp"
 
 namespace reelmesh::media {
 
@@ -35,9 +37,13 @@ class VideoStream {
  public:
   enum class Contents { video, image };
 
-  VideoStream(const std::filesystem::path& file, const std::string& where);
+  /// max_frames: as many may be read.
+  VideoStream(const std::filesystem::path& file, const std::string& where,
+              std::int64_t max_frames = max_video_frames);
   /// contents: image, of the formats of decode_with_libav(), whose first frame is the image.
   VideoStream(InputFile file, Contents contents);
+  VideoStream(const VideoStream&) = delete;  // io_ refers to it
+  VideoStream& operator=(const VideoStream&) = delete;
 
   /// The next frame in the order in which they are shown, valid until the next call; null at the
   /// end. All frames have the same size and format.
@@ -45,6 +51,16 @@ class VideoStream {
 
   /// When the last frame of next() is shown; none if the file does not say.
   std::optional<double> milliseconds() const;
+
+  /// In place of next(): when the frame of the next packet is shown, in milliseconds, in the order
+  /// of the file, without decoding it. `none` if the file does not say, or has packets that are not
+  /// shown; `end` after the last one.
+  enum class Packet { shown, none, end };
+  Packet next_packet(double& milliseconds);
+
+  /// The next frame is one from which the decoder can begin, at this time or before, as far as the
+  /// file's index tells. Whether there is one.
+  bool seek_to(double milliseconds);
 
   /// Frames in a second, average; 0 if the file does not say.
   double fps() const;
@@ -63,6 +79,8 @@ class VideoStream {
   void open_container();
   void open_decoder();
   int find_orientation() const;
+  std::optional<double> milliseconds_of(std::int64_t time) const;
+  bool read_packet();
   bool send_packet();
   void check_frame();
   [[noreturn]] void damaged(int status) const;
@@ -79,7 +97,7 @@ class VideoStream {
   std::unique_ptr<AVPacket, detail::ReleasePacket> packet_;
   std::unique_ptr<AVFrame, detail::ReleaseFrame> frame_;
   int orientation_ = 1;
-  std::int64_t frames_ = 0;
+  std::int64_t frames_ = 0, max_frames_ = max_video_frames;
   int width_ = 0, height_ = 0, pixel_format_ = AV_PIX_FMT_NONE;
 };
 

@@ -105,7 +105,7 @@ struct Finding {
 Finding examine(const DataSample& sample, const FileCache& known) {
   if (!sample.problem.empty()) return {{}, sample.problem, Status::data};
   try {
-    return {.facts = check_input(input_file(sample), known)};
+    return {.facts = index_input(input_file(sample), known)};
   } catch (const Error& error) {
     if (error.status() != Status::no_input && error.status() != Status::data &&
         error.status() != Status::io) {
@@ -236,6 +236,11 @@ std::string problem_of(const DataSample& sample, const InputFacts& facts, const 
                      frames, *fps);
 }
 
+InputFacts without_times(const InputFacts& facts) {
+  return {facts.frames, facts.height, facts.width, facts.fps,     facts.hash,
+          facts.state,  {},           facts.begin, facts.distance};
+}
+
 /// What is random of a clip, as data_random() draws it.
 void draw(UsableSample& sample, const VideoSize& size, const DataSettings& settings,
           TorchGenerator& random) {
@@ -243,7 +248,43 @@ void draw(UsableSample& sample, const VideoSize& size, const DataSettings& setti
   sample.top = cut_off(to.height, size.height, settings.crop, random.rand());
   sample.left = cut_off(to.width, size.width, settings.crop, random.rand());
   sample.is_mirrored = random.rand() < settings.flip;
-  sample.facts.times.clear();
+}
+
+/// Why frames of clips cannot be decoded, of each clip; empty: they can.
+std::vector<std::string> check_frames_together(const comm::Group& world,
+                                               const std::vector<UsableSample>& clips) {
+  const FileCache known = input_cache();
+  std::vector<std::vector<std::size_t>> of_videos;  // clips
+  std::map<std::filesystem::path, std::size_t> videos;
+  for (std::size_t i = 0; i < clips.size(); ++i) {
+    const auto [found, is_new] = videos.try_emplace(clips[i].data.video, of_videos.size());
+    if (is_new) of_videos.emplace_back();
+    of_videos[found->second].push_back(i);
+  }
+  const auto ranks = static_cast<std::size_t>(world.size());
+  std::vector<std::string> mine;
+  comm::run_collectively(world, [&] {
+    for (auto v = static_cast<std::size_t>(world.rank()); v < of_videos.size(); v += ranks) {
+      stop::leave_if_requested("the videos are checked");
+      std::vector<FrameSpan> spans;
+      for (const std::size_t i : of_videos[v]) {
+        spans.push_back({clips[i].frames.front(), clips[i].frames.back(), clips[i].place});
+      }
+      // Without the place, as samples may share a video.
+      const DataSample& first = clips[of_videos[v].front()].data;
+      for (const std::string& problem : check_frames(input_file(first), spans, known)) {
+        mine.push_back(
+            problem.substr(problem.starts_with(first.where + ": ") ? first.where.size() + 2 : 0));
+      }
+    }
+  });
+  const auto all = comm::all_gather_texts(world, mine);
+  std::vector<std::string> problems(clips.size());
+  std::vector<std::size_t> next(ranks);
+  for (std::size_t v = 0; v < of_videos.size(); ++v) {
+    for (const std::size_t i : of_videos[v]) problems[i] = all[v % ranks].at(next[v % ranks]++);
+  }
+  return problems;
 }
 
 /// Which rates were changed, in one line.
@@ -353,11 +394,15 @@ std::vector<UsableSample> check_data(const comm::Group& world,
       std::ranges::min_element(sizes, {}, &VideoSize::frames) - sizes.begin());
   const Videos videos(samples);
   const std::vector<Finding> findings = examine_together(world, samples, videos.first);
-  std::vector<UsableSample> usable;
-  std::string first_problem;
-  std::int64_t index = 0, entry = 0;
-  std::int64_t left_out = 0, vary = 0;
-  for (std::size_t i = 0; i < samples.size(); ++i) {
+  std::vector<UsableSample> clips;
+  struct Problem {
+    std::int64_t index;  // as UsableSample::index
+    std::string text;
+    Status status;
+  };
+  std::vector<Problem> problems;
+  std::int64_t index = 0, entry = 0, vary = 0;
+  for (std::size_t i = 0; i < samples.size(); entry += samples[i++].repeat) {
     auto [facts, problem, status] = findings[videos.of_sample[i]];
     std::size_t bucket = 0;
     FrameRange part;
@@ -367,34 +412,50 @@ std::vector<UsableSample> check_data(const comm::Group& world,
       problem = problem_of(samples[i], facts, sizes[bucket], fps, part);
       status = Status::data;
     }
-    if (problem.empty()) {
-      vary += facts.times.empty() ? 0 : 1;
-      for (std::int64_t repeat = 0; repeat < samples[i].repeat; ++repeat) {
-        TorchGenerator random = data_random(train.seed, entry + repeat);
-        auto clips = chosen_clips(facts, fps, sizes[bucket].frames, settings.frames_from,
-                                  random.rand(), part);
-        for (std::vector<std::int64_t>& frames : clips) {
-          usable.push_back({index++, samples[i], facts, bucket, std::move(frames)});
-          draw(usable.back(), sizes[bucket], settings, random);
-        }
-      }
-      require(index <= max_samples, Status::data,
-              "{}: found more than {} clips in {}, expected at "
-              "most as many",
-              list.option, max_samples, shown(settings.*list.paths));
-      entry += samples[i].repeat;
+    if (!problem.empty()) {
+      problems.push_back({index++, fmt::format("{}: {}", samples[i].where, problem), status});
       continue;
     }
-    ++index;
-    entry += samples[i].repeat;
-    problem = fmt::format("{}: {}", samples[i].where, problem);
-    require(!settings.strict, status, "{}", problem);
-    if (++left_out <= max_warnings) log::warning("{}; it is left out", problem);
-    if (left_out == 1) first_problem = problem;
+    vary += facts.times.empty() ? 0 : 1;
+    for (std::int64_t repeat = 0; repeat < samples[i].repeat; ++repeat) {
+      TorchGenerator random = data_random(train.seed, entry + repeat);
+      for (auto& frames : chosen_clips(facts, fps, sizes[bucket].frames, settings.frames_from,
+                                       random.rand(), part)) {
+        UsableSample& clip = clips.emplace_back();
+        clip.index = index++;
+        clip.data = samples[i];
+        clip.bucket = bucket;
+        clip.frames = std::move(frames);
+        clip.place =
+            media::frame_place(facts.times, facts.begin, facts.distance, clip.frames.front());
+        clip.facts = without_times(facts);
+        draw(clip, sizes[bucket], settings, random);
+      }
+      require(index <= max_samples, Status::data,
+              "{}: found more than {} clips in {}, expected at most as many", list.option,
+              max_samples, shown(settings.*list.paths));
+    }
+  }
+  const std::vector<std::string> undecoded = check_frames_together(world, clips);
+  std::vector<UsableSample> usable;
+  for (std::size_t i = 0; i < clips.size(); ++i) {
+    if (undecoded[i].empty()) {
+      usable.push_back(std::move(clips[i]));
+    } else {
+      problems.push_back(
+          {clips[i].index, fmt::format("{}: {}", clips[i].data.where, undecoded[i]), Status::data});
+    }
+  }
+  std::ranges::sort(problems, {}, &Problem::index);
+  const std::int64_t left_out = std::ssize(problems);
+  for (std::int64_t i = 0; i < left_out; ++i) {
+    const Problem& problem = problems[static_cast<std::size_t>(i)];
+    require(!settings.strict, problem.status, "{}", problem.text);
+    if (i < max_warnings) log::warning("{}; it is left out", problem.text);
   }
   require(!usable.empty(), Status::data,
           "{}: none of the {} videos in {} can be used, expected at least one; the first: {}",
-          list.option, samples.size(), shown(settings.*list.paths), first_problem);
+          list.option, samples.size(), shown(settings.*list.paths), problems.front().text);
   if (fps) tell_rates(usable, *fps, !settings.fps, list);
   if (vary > 0 && !fps) {
     log::warning(
@@ -436,7 +497,8 @@ Tensor read_frames(const UsableSample& sample, const VideoSize& size, const Box&
   }
   const Fit to = fit(facts.height, facts.width, size);
   read_input_frames(
-      input_file(sample.data), facts, frames, [&](std::int64_t frame, const Tensor& found) {
+      input_file(sample.data), facts, frames,
+      [&](std::int64_t frame, const Tensor& found) {
         Tensor resized = media::resize_lanczos(found, to.height, to.width);
         if (sample.is_mirrored) resized = mirrored(resized);
         const std::int64_t left =
@@ -448,7 +510,8 @@ Tensor read_frames(const UsableSample& sample, const VideoSize& size, const Box&
           copy_box(part, resized, {{i, -sample.top, -left, 0}, {1, to.height, to.width, 3}}, pixels,
                    box);
         }
-      });
+      },
+      sample.place);
   return pixels;
 }
 

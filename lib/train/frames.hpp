@@ -44,6 +44,7 @@ struct UsableSample {
   std::vector<std::int64_t> frames;  ///< of the video, ascending, some perhaps repeated
   std::int64_t top = 0, left = 0;    ///< row and column of the resized frame where it begins
   bool is_mirrored = false;          ///< left to right
+  std::optional<media::FramePlace> place = {};  ///< of the first frame
 
   /// What it shows of its video: what encoded samples depend on beside the bytes of the file.
   std::string excerpt() const;
@@ -59,13 +60,13 @@ std::optional<double> sampled_rate(const DataSettings& settings, double model_fp
 std::optional<std::size_t> chosen_bucket(const InputFacts& facts, std::optional<double> fps,
                                          std::span<const VideoSize> sizes, FrameRange part = {});
 
-/// Decodes and hashes all videos once, but those that an earlier job of the user knew already
-/// (input_cache); the ranks share the work. → the clips of samples whose videos have enough frames
-/// for one of the sizes, with the chosen one; what is random of them is that of data_random(). The
-/// other samples are left out with a warning each, or only their number after the first 20. With
-/// data.strict the first of them ends the job: Error(no_input) for a missing file, otherwise
-/// Error(data). Error(data) also if none is left. Collective; all ranks pass the same samples, of
-/// `list`.
+/// Hashes all videos once and decodes what is used of them, but for what an earlier job of the user
+/// knew already (input_cache); the ranks share the work. → the clips of samples whose videos have
+/// enough frames for one of the sizes, with the chosen one; what is random of them is that of
+/// data_random(). The other samples are left out with a warning each, or only their number after
+/// the first 20. With data.strict the first of them ends the job: Error(no_input) for a missing
+/// file, otherwise Error(data). Error(data) also if none is left. Collective; all ranks pass the
+/// same samples, of `list`.
 std::vector<UsableSample> check_data(const comm::Group& world,
                                      const std::vector<DataSample>& samples,
                                      std::span<const VideoSize> sizes,

@@ -108,6 +108,47 @@ class Videos(unittest.TestCase):
         self.assertTrue(found["rate.mp4"].endswith(" 29.97"))
         self.assertLess(int(found["edited.mp4"].split()[2]), 9)
 
+    def test_frames_are_found_by_their_times(self):
+        """From any frame on they are those of the whole video, which is counted without decoding it;
+        frames that are not needed may be damaged."""
+        formats = {"h264.mp4": "-c:v libx264 -g 20 -bf 3",
+                   "open_groups.mp4": "-c:v libx264 -x264-params open-gop=1:keyint=20:bframes=3:scenecut=0",
+                   "h264.ts": "-c:v libx264 -g 20", "vp8.webm": "-c:v libvpx -g 20 -auto-alt-ref 1 -lag-in-frames 8",
+                   "vp9.webm": "-c:v libvpx-vp9 -g 20", "mpeg4.avi": "-c:v mpeg4 -bf 2 -g 20",
+                   "mpeg2.ts": "-c:v mpeg2video -bf 2 -g 20", "theora.ogg": "-c:v libtheora -g 20",
+                   "ffv1.mkv": "-c:v ffv1", "animation.gif": "",
+                   "variable.mkv": "-vf select=gt(n\\,40)+not(mod(n\\,3)) -fps_mode vfr -c:v libx264 -g 20"}
+        for name, options in formats.items():
+            self.ffmpeg("-f", "lavfi", "-i", "testsrc2=size=64x48:rate=8", "-frames:v", "90",
+                        "-threads", "1", *options.split(), name)
+        firsts = (1, 19, 20, 37, 61)
+        for name in formats:
+            whole, *found = self.answers([f"video {name} whole", *(
+                f"frames {name} from{first} {first}" for first in firsts)])
+            self.assertNotIn("error", whole)
+            expected = (self.folder / "whole").read_bytes()
+            for first, answer in zip(firsts, found):
+                with self.subTest(name, first=first):
+                    self.assertEqual(answer, whole)
+                    self.assertEqual((self.folder / f"from{first}").read_bytes(),
+                                     expected[first * 64 * 48 * 3:])
+        # Frame 60 is damaged, so those from 80 on are not decoded from the beginning.
+        told = subprocess.run(["ffprobe", "-v", "error", "-show_entries", "packet=pos,size", "-of",
+                               "csv=p=0", "h264.mp4"], check=True, cwd=self.folder,
+                              stdout=subprocess.PIPE, text=True).stdout.split()
+        size, at = (int(word) for word in told[60].split(",")[:2])
+        data = bytearray((self.folder / "h264.mp4").read_bytes())
+        data[at + 24:at + size] = bytes(size - 24)
+        (self.folder / "damaged.mp4").write_bytes(data)
+        all_frames, before, after = self.answers(
+            ["video damaged.mp4 whole", "frames damaged.mp4 before 40", "frames damaged.mp4 after 81"])
+        self.assertIn("error 65", all_frames)
+        self.assertIn("error 65", before)
+        self.assertEqual(after.split()[:3], ["48", "64", "90"])
+        self.answers(["frames h264.mp4 expected 81"])
+        self.assertEqual((self.folder / "after").read_bytes(),
+                         (self.folder / "expected").read_bytes())
+
     @unittest.skipIf("ASAN_OPTIONS" in os.environ, "AddressSanitizer keeps memory that was freed")
     def test_times_of_frames(self):
         """Those of a variable rate, by ffprobe; none of an even one, also where it is rounded."""

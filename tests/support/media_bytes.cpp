@@ -3,6 +3,7 @@
 //   image FILE OUTPUT                  writes the bytes of an image, RGB
 //   resize FILE OUTPUT HEIGHT WIDTH    of the resized image
 //   video FILE OUTPUT                  of all frames of a video
+//   frames FILE OUTPUT FIRST           of its frames from this one on, which is found by its time
 //   memory                             prints the largest resident memory so far, in KiB
 //
 // Prints a line for each command: height, width and for videos frames and frames in a second, and
@@ -27,6 +28,12 @@ void append(const std::string& path, const Tensor& pixels) {
   require(file.good(), Status::io, "{}: cannot be written", path);
 }
 
+void print(const media::VideoFacts& facts) {
+  std::cout << facts.height << ' ' << facts.width << ' ' << facts.frames << ' ' << facts.fps;
+  for (const std::int32_t time : facts.times) std::cout << ' ' << time;
+  std::cout << std::endl;
+}
+
 void read_video(const std::string& file, const std::string& output) {
   const media::VideoFacts facts = media::video_facts(file, "video");
   media::read_video(file, "video", facts.frames, [&](std::int64_t, const Tensor& pixels) {
@@ -34,9 +41,17 @@ void read_video(const std::string& file, const std::string& output) {
             "{}: video_facts gives {} x {}", file, facts.width, facts.height);
     append(output, pixels);
   });
-  std::cout << facts.height << ' ' << facts.width << ' ' << facts.frames << ' ' << facts.fps;
-  for (const std::int32_t time : facts.times) std::cout << ' ' << time;
-  std::cout << std::endl;
+  print(facts);
+}
+
+void read_frames(const std::string& file, const std::string& output, std::int64_t first) {
+  const media::VideoFacts facts = media::video_index(file, "video");
+  std::vector<std::int64_t> frames;
+  for (std::int64_t frame = first; frame < facts.frames; ++frame) frames.push_back(frame);
+  media::read_video_frames(
+      file, "video", frames, [&](std::int64_t, const Tensor& pixels) { append(output, pixels); },
+      media::frame_place(facts.times, facts.begin, facts.distance, first));
+  print(facts);
 }
 
 void run(const std::string& line) {
@@ -51,6 +66,11 @@ void run(const std::string& line) {
   }
   std::ofstream(output, std::ios::trunc);
   if (command == "video") return read_video(file, output);
+  if (command == "frames") {
+    std::int64_t first = 0;
+    words >> first;
+    return read_frames(file, output, first);
+  }
   Tensor pixels = media::read_image(file, "image");
   const media::ImageSize size = media::image_size(file, "image");
   require(size.height == pixels.shape(0) && size.width == pixels.shape(1), Status::internal,

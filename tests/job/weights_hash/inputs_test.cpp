@@ -100,6 +100,27 @@ TEST(Inputs, AFrameOfAVideoIsAnImage) {
   EXPECT_FALSE(image_file(video, "prompt.image").frame);
 }
 
+TEST(Inputs, FramesThatAreUsedAreDecodedOnce) {
+  const test::TempFolder folder;
+  const FileCache known = input_cache(folder / "known", std::chrono::hours(-1));
+  const fs::path path = test::data_folder() / "media/upright.mp4";
+  const InputFile file{InputKind::video, path, "clips.csv:2"};
+  EXPECT_EQ(index_input(file, known).frames, 4);
+  const std::vector<FrameSpan> spans{{0, 1}, {2, 9}, {3, 3}};
+  for (int i = 0; i < 2; ++i) {
+    const std::vector<std::string> problems = check_frames(file, spans, known);
+    ASSERT_EQ(problems.size(), 3U);
+    EXPECT_EQ(problems[0] + problems[2], "");
+    EXPECT_THAT(problems[1], testing::HasSubstr("has 4 frames, expected at least 10"));
+  }
+  const RegularFile opened = RegularFile::open(path);
+  nlohmann::json values = known.find(opened, sample_hash(opened));
+  EXPECT_EQ(values.at("decoded"), nlohmann::json::parse("[[0, 1], [3, 3]]"));
+  values["decoded"] = {{0, 12}};
+  known.store(opened, sample_hash(opened), values);
+  EXPECT_EQ(check_frames(file, spans, known)[1], "") << "it was decoded again";
+}
+
 TEST(Inputs, FactsAreRemembered) {
   const test::TempFolder folder;
   const FileCache known = input_cache(folder / "known", std::chrono::hours(-1));
@@ -107,10 +128,10 @@ TEST(Inputs, FactsAreRemembered) {
   fs::copy_file(test::data_folder() / "media/upright.mp4", path);
   const InputFile file{InputKind::video, path, "clips.csv:2"};
 
-  const InputFacts found = check_input(file, known);
+  const InputFacts found = index_input(file, known);
   EXPECT_EQ(found.frames, 4);
   EXPECT_FALSE(found.state.empty());
-  const InputFacts again = check_input(file, known);
+  const InputFacts again = index_input(file, known);
   EXPECT_EQ(std::tie(again.frames, again.height, again.width, again.fps, again.hash),
             std::tie(found.frames, found.height, found.width, found.fps, found.hash));
   EXPECT_EQ(again.state, "");  // so its hash is compared before it is decoded
@@ -131,11 +152,12 @@ TEST(Inputs, FactsAreRemembered) {
     known.store(opened, sample_hash(opened), values);
   };
   nlohmann::json values{{"frames", 3}, {"height", 24},       {"width", 32},
-                        {"fps", 8.5},  {"hash", found.hash}, {"times", {0, 40, 900}}};
+                        {"fps", 8.5},  {"hash", found.hash}, {"times", {0, 40, 900}},
+                        {"begin", 0},  {"distance", 450}};
   remember(values);
-  EXPECT_EQ(check_input(file, known).frames, 3);
-  EXPECT_EQ(check_input(file, known).times, (std::vector<std::int32_t>{0, 40, 900}));
-  EXPECT_EQ(check_input(file, known).fps, 8.5);
+  EXPECT_EQ(index_input(file, known).frames, 3);
+  EXPECT_EQ(index_input(file, known).times, (std::vector<std::int32_t>{0, 40, 900}));
+  EXPECT_EQ(index_input(file, known).fps, 8.5);
   // Unless it cannot be.
   for (const auto& [name, value] :
        std::vector<std::pair<const char*, nlohmann::json>>{{"frames", 0},
@@ -149,12 +171,12 @@ TEST(Inputs, FactsAreRemembered) {
     nlohmann::json bad = values;
     bad[name] = value;
     remember(bad);
-    EXPECT_EQ(check_input(file, known).frames, 4) << name;
+    EXPECT_EQ(index_input(file, known).frames, 4) << name;
   }
 
   fs::copy_file(test::data_folder() / "media/turned.mp4", path,
                 fs::copy_options::overwrite_existing);
-  const InputFacts replaced = check_input(file, known);
+  const InputFacts replaced = index_input(file, known);
   EXPECT_NE(replaced.hash, found.hash);
   EXPECT_EQ(replaced.hash, check_input(file).hash);
 
@@ -162,11 +184,11 @@ TEST(Inputs, FactsAreRemembered) {
   test::write_file(path, "no video");
   for (int i = 0; i < 2; ++i) {
     test::expect_error(
-        Status::data, [&] { check_input(file, known); }, "clips.csv:2: ", "clip.mp4");
+        Status::data, [&] { index_input(file, known); }, "clips.csv:2: ", "clip.mp4");
   }
   fs::remove(path);
   test::expect_error(
-      Status::no_input, [&] { check_input(file, known); }, "clips.csv:2: ");
+      Status::no_input, [&] { index_input(file, known); }, "clips.csv:2: ");
 }
 
 }  // namespace
