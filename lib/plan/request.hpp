@@ -25,6 +25,8 @@ struct ParallelRequest {
   /// Of phased mode: ranks of each denoising group, if fewer than there are. No option: set by the
   /// search for layouts.
   std::optional<int> group;
+  /// Of a training: how many groups of `decode` ranks encode videos. No option: set by its plan.
+  std::optional<int> encoders;
   WeightsChoice weights = WeightsChoice::automatic;  ///< of the transformer
   /// Of the text encoder. Default: as `weights`, but automatic instead of sharded, since its layers
   /// are divided among the ranks in any case.

@@ -42,12 +42,18 @@ Roles phased(const ParallelRequest& request, int ranks) {
                                        request.group.value_or(std::max(1, ranks / replicas)));
   const int text = request.text.value_or(ranks);
   const int decode = request.decode.value_or(replicas == 1 ? ranks : static_cast<int>(size));
-  const std::int64_t needed = std::max<std::int64_t>({text, replicas * size, decode});
+  const std::int64_t decoding = std::int64_t{1} * request.encoders.value_or(1) * decode;
+  const std::int64_t needed = std::max<std::int64_t>({text, replicas * size, decoding});
   require(needed <= ranks, Status::unavailable,
           "parallel.*: {} text, {} replicas of {} denoising and {} decode ranks need {} ranks, the "
           "job has {}",
-          text, replicas, size, decode, needed, ranks);
-  std::vector<RankRange> denoise = replica_ranges(0, replicas, size), decoders = denoise;
+          text, replicas, size, decoding, needed, ranks);
+  std::vector<RankRange> denoise = replica_ranges(0, replicas, size);
+  if (request.encoders) {
+    std::vector<RankRange> encoders = replica_ranges(0, *request.encoders, decode);
+    return {Mode::phased, {0, text}, std::move(denoise), std::move(encoders)};
+  }
+  std::vector<RankRange> decoders = denoise;
   for (RankRange& range : decoders) {
     range.count = replicas == 1 ? decode : std::min(decode, range.count);
   }

@@ -32,7 +32,8 @@ struct Roles {
   Mode mode = Mode::phased;  ///< split or phased
   RankRange text;
   std::vector<RankRange> denoise;  ///< per replica
-  /// Phased: per replica, within its ranks, or one group for all replicas. Split: one group.
+  /// Phased: per replica, within its ranks, or one group for all replicas; of a training those that
+  /// encode videos (ParallelRequest::encoders). Split: one group.
   std::vector<RankRange> decode;
 
   /// The index in `decode` of the group that decodes the clips of a replica.

@@ -1,11 +1,15 @@
 #include "train/samples.hpp"
 
 #include <algorithm>
+#include <chrono>
+#include <exception>
+#include <limits>
 #include <numeric>
 #include <tuple>
 #include <utility>
 
 #include "base/log.hpp"
+#include "base/number.hpp"
 #include "base/progress.hpp"
 #include "base/stop.hpp"
 #include "base/trace.hpp"
@@ -21,41 +25,92 @@
 namespace reelmesh::train {
 namespace {
 
-// Whether all ranks leave together, between two files.
-bool leaves_together(const comm::Group& world, const Samples& samples, pipeline::Stage next,
-                     pipeline::MemoryWatch& memory) {
-  memory.look(next, samples.planned.plan, world.rank());
-  return world.max(std::int64_t{stop::leaving() ? 1 : 0}) > 0;
-}
+// Makes files, of which each rank writes its own and waits for no other.
+class FileMaking {
+ public:
+  // makers: how many files are made at the same time; next: the stage.
+  FileMaking(const comm::Group& world, const Samples& samples, pipeline::Stage next,
+             pipeline::MemoryWatch& memory, std::int64_t makers)
+      : world_(world), samples_(samples), next_(next), memory_(memory), makers_(makers) {}
 
-// → false if the ranks are to leave.
+  bool leaves_together() {
+    memory_.look(next_, samples_.planned.plan, world_.rank());
+    return world_.max(std::int64_t{stop::leaving() ? 1 : 0}) > 0;
+  }
+
+  // Calls make(i) for each of `count` files on all ranks, and advances `progress`. → false if the
+  // ranks are to leave. They vote about every 2 s, as a vote after each small file would take
+  // longer than the file. Collective over the world.
+  bool make_together(std::int64_t count, Progress& progress,
+                     const std::function<void(std::int64_t)>& make) {
+    using Clock = std::chrono::steady_clock;
+    constexpr double seconds = 2;
+    for (std::int64_t first = 0, rounds = 1; first < count;) {
+      if (leaves_together()) return false;
+      const std::int64_t end = std::min(count, first + rounds * makers_);
+      const Clock::time_point began = Clock::now();
+      for (std::int64_t i = first; i < end; ++i) make(i);
+      comm::run_collectively(world_, [&] {
+        if (failure_) std::rethrow_exception(failure_);
+      });
+      const std::chrono::duration<double> own = Clock::now() - began;
+      const double fitting = seconds / std::max(world_.max(own.count()), 1e-3);
+      rounds = std::clamp<std::int64_t>(to_integer(fitting * static_cast<double>(rounds)), 1,
+                                        4 * rounds);
+      progress.advance(end - first);
+      first = end;
+    }
+    return true;
+  }
+
+  // Writes a file from the ranks of `group`. An error ends the job at the next vote.
+  void write(const comm::Group& group, const CachedSample& file, const SampleArrays& arrays) {
+    try {
+      if (!failure_) write_sample(group, file, arrays);
+    } catch (const std::exception&) {
+      failure_ = std::current_exception();
+    }
+  }
+
+ private:
+  const comm::Group& world_;
+  const Samples& samples_;
+  pipeline::Stage next_;
+  pipeline::MemoryWatch& memory_;
+  std::int64_t makers_;
+  std::exception_ptr failure_;  // of this rank
+};
+
+// The ranks write in turns, while the text encoder goes on. → false if the ranks are to leave.
 bool encode_captions(const comm::Group& world, const Samples& samples,
                      const std::vector<CachedSample>& files,
                      const std::vector<std::size_t>& missing, const pipeline::Computing& computing,
                      pipeline::MemoryWatch& memory) {
   if (missing.empty()) return true;
-  const auto leaves = [&] {
-    return leaves_together(world, samples, pipeline::Stage::text, memory);
-  };
-  if (leaves()) return false;
+  FileMaking files_made(world, samples, pipeline::Stage::text, memory, world.size());
+  if (files_made.leaves_together()) return false;
   pipeline::TextStage encode(world, samples.planned, computing);
   encode.load();
+  const comm::Group alone = world.split(world.rank());
   Progress progress("encoding captions", std::ssize(missing), "caption",
                     ProgressLine::standard_error(world.rank() == 0));
   const int holder = samples.planned.plan.embeddings_rank();
-  for (const std::size_t index : missing) {
-    if (leaves()) return false;
+  const auto make = [&](std::int64_t i) {
+    const std::size_t index = missing[static_cast<std::size_t>(i)];
     const CachedSample& file = files[index];
     const Tensor embedding = encode(samples.clip(index));
     const Shape& shape = file.shapes.prompt_embeds;
+    const auto on = [&](int rank) { return Layout::on_one_rank(shape, world.size(), rank); };
+    const Tensor held = world.rank() == holder ? embedding.on({}).to(DType::float32).reshape(shape)
+                                               : Tensor::empty({0, shape[1]}, DType::float32);
+    const int writer = static_cast<int>(i % world.size());
+    const Tensor values = relayout({held, on(holder), world}, on(writer)).local;
+    if (world.rank() != writer) return;
     SampleArrays arrays;
-    arrays.prompt_embeds = {world.rank() == holder
-                                ? embedding.on({}).to(DType::float32).reshape(shape)
-                                : Tensor::empty({0, shape[1]}, DType::float32),
-                            Layout::on_one_rank(shape, world.size(), holder), world};
-    write_sample(world, file, arrays);
-    progress.advance();
-  }
+    arrays.prompt_embeds = {values, Layout::on_one_rank(shape, 1, 0), alone};
+    files_made.write(alone, file, arrays);
+  };
+  if (!files_made.make_together(std::ssize(missing), progress, make)) return false;
   progress.finish();
   encode.release();
   return true;
@@ -140,17 +195,15 @@ SampleArrays encode_video_together(const Family& family, const VideoEncoders& en
   return arrays;
 }
 
-// Each rank of a group that decodes has a rectangle of frames. → false if the ranks are to
-// leave.
+// Each group of the plan encodes videos of its own; each of its ranks has a rectangle of frames. →
+// false if the ranks are to leave.
 bool encode_videos(const comm::Group& world, const Samples& samples,
                    const std::vector<CachedSample>& files, const std::vector<std::size_t>& missing,
                    const pipeline::Computing& computing, pipeline::MemoryWatch& memory) {
   if (missing.empty()) return true;
-  const auto leaves = [&] {
-    return leaves_together(world, samples, pipeline::Stage::input, memory);
-  };
-  if (leaves()) return false;
   const std::vector<RankRange>& ranges = samples.planned.plan.roles.decode;
+  FileMaking files_made(world, samples, pipeline::Stage::input, memory, std::ssize(ranges));
+  if (files_made.leaves_together()) return false;
   const auto own = std::ranges::find_if(
       ranges, [&](const RankRange& range) { return range.contains(world.rank()); });
   const auto which = static_cast<std::size_t>(own - ranges.begin());
@@ -161,13 +214,10 @@ bool encode_videos(const comm::Group& world, const Samples& samples,
   world.barrier();
   Progress progress("encoding videos", std::ssize(missing), "video",
                     ProgressLine::standard_error(world.rank() == 0));
-  for (std::size_t first = 0; first < missing.size(); first += ranges.size()) {
-    if (leaves()) return false;
-    progress.advance(std::ssize(missing) - std::int64_t(first) < std::ssize(ranges)
-                         ? std::ssize(missing) - std::int64_t(first)
-                         : std::ssize(ranges));
-    if (!group.member() || first + which >= missing.size()) continue;
-    const std::size_t index = missing[first + which];
+  const auto make = [&](std::int64_t i) {
+    if (!group.member() || static_cast<std::size_t>(i) % ranges.size() != which) return;
+    if (group.size() == 1 && stop::leaving()) return;  // the next vote says so
+    const std::size_t index = missing[static_cast<std::size_t>(i)];
     const UsableSample& sample = samples.usable[index];
     const CachedSample& file = files[index];
     const Clip clip = samples.clip(index);
@@ -183,8 +233,9 @@ bool encode_videos(const comm::Group& world, const Samples& samples,
           encode_video_together(family, encoders, read_frames(sample, size, own_box(pixels, group)),
                                 pixels, latents, file.shapes, group);
     }
-    write_sample(group, file, arrays);
-  }
+    files_made.write(group, file, arrays);
+  };
+  if (!files_made.make_together(std::ssize(missing), progress, make)) return false;
   progress.finish();
   return true;
 }
@@ -318,14 +369,34 @@ void choose_replicas(ParallelRequest& request, int ranks, std::int64_t batch) {
   }
 }
 
-// Calls plan(), which plans `clips` of the training `job`: with fewer replicas than it has, if only
-// so it fits. More ranks of a replica share what one of them has in memory.
+// Calls plan(), which plans `clips` of the training `job`: with groups that encode videos of as few
+// ranks as have the memory, but no more groups than videos. Otherwise with one for each replica.
+void plan_with_small_encoders(const Job& job, Job& clips, const JobPlan& planned,
+                              const Conditions& conditions, const std::function<void()>& plan) {
+  ParallelRequest& request = clips.parallel;
+  const int ranks = conditions.machine.ranks;
+  const auto videos = static_cast<int>(
+      std::clamp<std::int64_t>(std::ssize(clips.clips), 1, std::numeric_limits<int>::max()));
+  const int asked = job.parallel.decode.value_or(0);
+  for (int size = asked > 0 ? asked : std::max(1, ranks / videos); size < ranks; size *= 2) {
+    request.decode = size;
+    request.encoders = std::min(ranks / size, videos);
+    plan();
+    if (asked > 0 || fits(planned.plan, conditions)) return;
+  }
+  request.decode = job.parallel.decode;
+  request.encoders.reset();
+  plan();
+}
+
+// The same with fewer replicas than `clips` has, if only so it fits. More ranks of a replica share
+// what one of them has in memory.
 void plan_with_fewer_replicas(const Job& job, Job& clips, const JobPlan& planned,
                               const Conditions& conditions, const std::function<void()>& plan) {
-  plan();
+  plan_with_small_encoders(job, clips, planned, conditions, plan);
   while (!job.parallel.replicas && !planned.plan.memory.fits() && *clips.parallel.replicas > 1) {
     --*clips.parallel.replicas;
-    plan();
+    plan_with_small_encoders(job, clips, planned, conditions, plan);
   }
   const bool from_file = !conditions.on_gpu && planned.plan.weights.residence == Residence::host;
   require(lora_shape(*job.train) || !from_file,

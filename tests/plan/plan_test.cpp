@@ -86,6 +86,19 @@ TEST(Roles, ReplicasDecodeTheirOwnClips) {
   EXPECT_EQ(assign_roles(request, 7).decoder(1), 0U);
 }
 
+TEST(Roles, GroupsOfATrainingEncodeVideosOfTheirOwn) {
+  ParallelRequest request;
+  request.mode = Mode::phased;
+  request.replicas = 1;
+  request.decode = 2;
+  request.encoders = 3;
+  const Roles roles = assign_roles(request, 7);
+  EXPECT_EQ(roles.decode, (std::vector<RankRange>{{0, 2}, {2, 2}, {4, 2}}));
+  EXPECT_EQ(roles.denoise, (std::vector<RankRange>{{0, 7}}));
+  expect_error(
+      Status::unavailable, [&] { assign_roles(request, 5); }, "6 decode ranks need 6 ranks");
+}
+
 TEST(Roles, PhasedNumbersMayLeaveRanksIdle) {
   ParallelRequest request;
   request.mode = Mode::phased;
