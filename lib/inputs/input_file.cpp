@@ -228,6 +228,10 @@ InputFacts index_input(const InputFile& file, const FileCache& known) {
   return facts;
 }
 
+std::optional<InputFacts> facts_of_missing(const InputFile& file, const FileCache& known) {
+  return remembered_facts(known.find_missing(file.path));
+}
+
 std::vector<std::string> check_frames(const InputFile& file, const std::vector<FrameSpan>& spans,
                                       const FileCache& known) {
   std::vector<std::string> problems(spans.size());

@@ -63,6 +63,8 @@ InputFacts index_input(const InputFile& file, const FileCache& known);
 /// decoded, as `known` says. → of each span why that cannot be done; empty: it can.
 std::vector<std::string> check_frames(const InputFile& file, const std::vector<FrameSpan>& spans,
                                       const FileCache& known);
+/// What an earlier job has remembered in `known` of a video or image that is no longer there.
+std::optional<InputFacts> facts_of_missing(const InputFile& file, const FileCache& known);
 /// Of the user: reelmesh/inputs.
 FileCache input_cache(const std::filesystem::path& folder = FileCache::folder_of_user("inputs"),
                       std::chrono::milliseconds settling = FileCache::usual_settling);

@@ -100,9 +100,11 @@ struct Finding {
   InputFacts facts;
   std::string problem;  ///< why the file cannot be used; empty: it can be decoded
   Status status = Status::ok;
+  bool missing = false;  ///< the file, of which an earlier job found these facts
 };
 
-Finding examine(const DataSample& sample, const FileCache& known) {
+/// goes_on: as of check_data.
+Finding examine(const DataSample& sample, const FileCache& known, bool goes_on) {
   if (!sample.problem.empty()) return {{}, sample.problem, Status::data};
   try {
     return {.facts = index_input(input_file(sample), known)};
@@ -110,6 +112,11 @@ Finding examine(const DataSample& sample, const FileCache& known) {
     if (error.status() != Status::no_input && error.status() != Status::data &&
         error.status() != Status::io) {
       throw;  // not because of this file
+    }
+    if (goes_on && error.status() == Status::no_input) {
+      if (const auto facts = facts_of_missing(input_file(sample), known)) {
+        return {.facts = *facts, .problem = {}, .missing = true};
+      }
     }
     // Without the place, as samples may share a video.
     return {{},
@@ -136,16 +143,18 @@ struct Videos {
 
 std::vector<Finding> examine_together(const comm::Group& world,
                                       const std::vector<DataSample>& samples,
-                                      const std::vector<std::size_t>& which) {
+                                      const std::vector<std::size_t>& which, bool goes_on) {
   const FileCache known = input_cache();
   const auto ranks = static_cast<std::size_t>(world.size());
   std::vector<InputFacts> facts;
   std::vector<std::string> problems;
   std::vector<Status> statuses;
+  std::vector<std::int64_t> missing;
   comm::run_collectively(world, [&] {
     for (auto i = static_cast<std::size_t>(world.rank()); i < which.size(); i += ranks) {
       stop::leave_if_requested("the videos are checked");
-      Finding finding = examine(samples[which[i]], known);
+      Finding finding = examine(samples[which[i]], known, goes_on);
+      missing.push_back(finding.missing ? 1 : 0);
       facts.push_back(std::move(finding.facts));
       problems.push_back(std::move(finding.problem));
       statuses.push_back(finding.status);
@@ -154,10 +163,16 @@ std::vector<Finding> examine_together(const comm::Group& world,
   const auto all_facts = all_gather_facts(world, facts);
   const auto all_problems = comm::all_gather_texts(world, problems);
   const auto all_statuses = comm::all_gather_values(world, statuses);
+  const auto all_missing = comm::all_gather_values(world, missing);
   std::vector<Finding> findings;
   for (std::size_t i = 0; i < which.size(); ++i) {
     findings.push_back({all_facts[i % ranks].at(i / ranks), all_problems[i % ranks].at(i / ranks),
-                        all_statuses[i % ranks].at(i / ranks)});
+                        all_statuses[i % ranks].at(i / ranks),
+                        all_missing[i % ranks].at(i / ranks) != 0});
+  }
+  if (const auto gone = std::ranges::count_if(findings, &Finding::missing); gone > 0) {
+    log::info("{} of {} videos are no longer there; their encoded samples are used", gone,
+              which.size());
   }
   return findings;
 }
@@ -257,6 +272,7 @@ std::vector<std::string> check_frames_together(const comm::Group& world,
   std::vector<std::vector<std::size_t>> of_videos;  // clips
   std::map<std::filesystem::path, std::size_t> videos;
   for (std::size_t i = 0; i < clips.size(); ++i) {
+    if (clips[i].is_missing) continue;
     const auto [found, is_new] = videos.try_emplace(clips[i].data.video, of_videos.size());
     if (is_new) of_videos.emplace_back();
     of_videos[found->second].push_back(i);
@@ -385,7 +401,7 @@ std::optional<std::size_t> chosen_bucket(const InputFacts& facts, std::optional<
 std::vector<UsableSample> check_data(const comm::Group& world,
                                      const std::vector<DataSample>& samples,
                                      std::span<const VideoSize> sizes, const TrainSettings& train,
-                                     double model_fps, const DataList& list) {
+                                     double model_fps, const DataList& list, bool goes_on) {
   constexpr std::int64_t max_warnings = 20;
   const DataSettings& settings = train.data;
   const std::optional<double> fps = sampled_rate(settings, model_fps);
@@ -393,7 +409,7 @@ std::vector<UsableSample> check_data(const comm::Group& world,
   const auto fewest_frames = static_cast<std::size_t>(
       std::ranges::min_element(sizes, {}, &VideoSize::frames) - sizes.begin());
   const Videos videos(samples);
-  const std::vector<Finding> findings = examine_together(world, samples, videos.first);
+  const std::vector<Finding> findings = examine_together(world, samples, videos.first, goes_on);
   std::vector<UsableSample> clips;
   struct Problem {
     std::int64_t index;  // as UsableSample::index
@@ -403,7 +419,7 @@ std::vector<UsableSample> check_data(const comm::Group& world,
   std::vector<Problem> problems;
   std::int64_t index = 0, entry = 0, vary = 0;
   for (std::size_t i = 0; i < samples.size(); entry += samples[i++].repeat) {
-    auto [facts, problem, status] = findings[videos.of_sample[i]];
+    auto [facts, problem, status, missing] = findings[videos.of_sample[i]];
     std::size_t bucket = 0;
     FrameRange part;
     if (problem.empty()) {
@@ -424,6 +440,7 @@ std::vector<UsableSample> check_data(const comm::Group& world,
         UsableSample& clip = clips.emplace_back();
         clip.index = index++;
         clip.data = samples[i];
+        clip.is_missing = missing;
         clip.bucket = bucket;
         clip.frames = std::move(frames);
         clip.place =

@@ -40,6 +40,7 @@ struct UsableSample {
   std::int64_t index = 0;
   DataSample data;
   InputFacts facts;                  ///< of its video, without times
+  bool is_missing = false;           ///< the video, so that its encoded sample is needed
   std::size_t bucket = 0;            ///< which of the training's sizes it has
   std::vector<std::int64_t> frames;  ///< of the video, ascending, some perhaps repeated
   std::int64_t top = 0, left = 0;    ///< row and column of the resized frame where it begins
@@ -65,13 +66,15 @@ std::optional<std::size_t> chosen_bucket(const InputFacts& facts, std::optional<
 /// enough frames for one of the sizes, with the chosen one; what is random of them is that of
 /// data_random(). The other samples are left out with a warning each, or only their number after
 /// the first 20. With data.strict the first of them ends the job: Error(no_input) for a missing
-/// file, otherwise Error(data). Error(data) also if none is left. Collective; all ranks pass the
+/// file, otherwise Error(data). Error(data) also if none is left. goes_on: of a training that has
+/// begun, for which it is enough that an earlier job knew the videos, as their samples may be
+/// encoded; those that are no longer there are counted in the log. Collective; all ranks pass the
 /// same samples, of `list`.
 std::vector<UsableSample> check_data(const comm::Group& world,
                                      const std::vector<DataSample>& samples,
                                      std::span<const VideoSize> sizes,
                                      const TrainSettings& settings, double model_fps,
-                                     const DataList& list = learned_clips);
+                                     const DataList& list = learned_clips, bool goes_on = false);
 
 /// Bytes that read_frames() needs at its peak for whole frames, with its result and the decoder.
 std::int64_t reading_bytes(const UsableSample& sample, const VideoSize& size);

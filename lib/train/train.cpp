@@ -150,7 +150,7 @@ void Training::plan() {
   const double model_fps = buckets.front().fps;
   const auto usable = [&](const DataList& list) {
     return check_data(found_.launched, read_data_together(found_.launched, data, list), sizes,
-                      settings_, model_fps, list);
+                      settings_, model_fps, list, job_.if_exists == IfExists::resume);
   };
   std::vector<UsableSample> learned = usable(learned_clips), validation;
   if (!data.validation.empty()) validation = usable(validation_clips);

@@ -69,26 +69,45 @@ fs::path FileCache::folder_of_user(std::string_view name) {
   return {};
 }
 
-json FileCache::find(const RegularFile& file, const std::string& sample) const {
+/// What is remembered of a file, whose path has its links resolved; an empty object if nothing is.
+/// Errors of reading.
+json FileCache::entry(const fs::path& file) const {
   constexpr std::int64_t max_bytes = std::int64_t{64} << 20;
+  const fs::path path = entry_path(folder_, file);
+  // Not with read_text(): other jobs may replace the entry meanwhile.
+  const RegularFile opened = RegularFile::open(path);
+  if (opened.size() > max_bytes) return json::object();
+  const std::string text = opened.copy(0, opened.size());
+  json root = parse_json(text, path.string(), {.depth = 3});
+  if (!root.is_object()) return json::object();
+  const json check = root.value("check", json());
+  root.erase("check");
+  const bool is_whole = root.value("format", json()) == format_ && check == entry_hash(root);
+  return is_whole ? root : json::object();
+}
+
+json FileCache::find(const RegularFile& file, const std::string& sample) const {
   if (folder_.empty()) return {};
   try {
     const fs::path path = fs::canonical(file.path());
-    const fs::path entry = entry_path(folder_, path);
-    // Not with read_text(): other jobs may replace the entry meanwhile.
-    const RegularFile opened = RegularFile::open(entry);
-    if (opened.size() > max_bytes) return {};
-    const std::string text = opened.copy(0, opened.size());
-    json root = parse_json(text, entry.string(), {.depth = 3});
-    if (!root.is_object()) return {};
-    const json check = root.value("check", json());
-    root.erase("check");
-    if (root.value("format", json()) != format_ ||
-        root.value("file", json()) != description(path, file, sample) ||
-        check != entry_hash(root)) {
-      return {};
-    }
-    return root.value("values", json());
+    const json found = entry(path);
+    return found.value("file", json()) == description(path, file, sample)
+               ? found.value("values", json())
+               : json();
+  } catch (const std::exception&) {
+    return {};
+  }
+}
+
+json FileCache::find_missing(const fs::path& file) const {
+  if (folder_.empty()) return {};
+  try {
+    if (fs::exists(file)) return {};
+    const fs::path path = fs::weakly_canonical(fs::absolute(file));
+    const json found = entry(path);
+    return found.value("file", json::object()).value("path", "") == as_utf8(path.string())
+               ? found.value("values", json())
+               : json();
   } catch (const std::exception&) {
     return {};
   }

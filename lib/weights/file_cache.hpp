@@ -38,11 +38,15 @@ class FileCache {
   /// The values that store() was given for a file; null if its entry is missing, damaged,
   /// unreadable or of another file. sample: sample_hash(file).
   nlohmann::json find(const RegularFile& file, const std::string& sample) const;
+  /// The same of the file that had this path, which is no longer there; null if it is.
+  nlohmann::json find_missing(const std::filesystem::path& file) const;
   /// Remembers an object of numbers and strings, unless the file changed while, or just before, it
   /// was open. Errors of NewFile, std::filesystem::filesystem_error.
   void store(const RegularFile& file, const std::string& sample, nlohmann::json values) const;
 
  private:
+  nlohmann::json entry(const std::filesystem::path& file) const;
+
   std::string format_;
   std::filesystem::path folder_;
   std::chrono::milliseconds settling_;

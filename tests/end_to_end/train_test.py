@@ -573,11 +573,12 @@ class RefusalTest(Training):
         newest = max(path.stat().st_ctime for path in self.clips.iterdir())
         time.sleep(max(0, newest + 2.5 - time.time()))  # younger files are not remembered
 
-        def train(name, ranks):
-            outcome = run(self.options(output__path=self.folder / name, data__cache=cache,
-                                       train__steps=1), ranks, {"XDG_CACHE_HOME": str(home)},
-                          name="train")
+        def train(name, ranks, said="", **more):
+            outcome = run(self.options(**{"output__path": self.folder / name, "data__cache": cache,
+                                          "train__steps": 1} | more), ranks,
+                          {"XDG_CACHE_HOME": str(home)}, name="train")
             self.assertEqual(outcome.status, 0, outcome)
+            self.assertIn(said, outcome.errors)
             return values_of(self.folder / name), state_of(home / "reelmesh" / "inputs")
 
         values, known = train("first", 2)
@@ -586,6 +587,19 @@ class RefusalTest(Training):
             found, later = train(name, ranks)
             self.assertEqual(later, known)  # a video that is read is remembered anew
             self.assertEqual(found[1], values[1])
+        # A training that has begun goes on without them.
+        later = {"train__steps": 3, "output__if_exists": "resume"}
+        expected, _ = train("again", 1, **later)
+        away = self.folder / "away"
+        away.mkdir()
+        for path in self.clips.glob("*.mkv"):
+            shutil.move(path, away)
+        try:
+            found, _ = train("more", 2, f"{CLIPS} of {CLIPS} videos are no longer there", **later)
+        finally:
+            for path in away.iterdir():
+                shutil.move(path, self.clips)
+        self.assertEqual(found[1], expected[1])
 
     def test_an_output_folder_with_a_training(self):
         self.check_trained(2)
