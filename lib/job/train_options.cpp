@@ -53,6 +53,11 @@ auto& setting(Settings& settings, T ops::OptimizerSettings::*member) {
   return settings.optimizer_settings.*member;
 }
 
+template <class Settings, class T>
+auto& setting(Settings& settings, T ops::RateShape::*member) {
+  return settings.rate_shape.*member;
+}
+
 std::string text_of(bool yes) { return yes ? "yes" : "no"; }
 template <class Number>
 requires std::is_arithmetic_v<Number> std::string text_of(Number value) {
@@ -399,8 +404,9 @@ std::vector<Option> train_options() {
                                             parse_number(text, option, 0, 100);
                                       }),
       changes_bits<&T::schedule>(
-          "train.schedule", "constant|linear|cosine",
-          "of the learning rate after the warm-up: constant; linear or cosine, to 0 at train.steps",
+          "train.schedule", "constant|linear|cosine|cosine_with_restarts|polynomial",
+          "of the learning rate after the warm-up: constant; or to train.min-rate at train.steps, "
+          "as those of diffusers",
           "constant",
           [](Draft& d, Text text, Where option) {
             train_of(d).schedule = &parse_row(ops::rate_schedules(), text, option);
@@ -411,6 +417,30 @@ std::vector<Option> train_options() {
       changes_bits<&T::warmup>("train.warmup", "N",
                                "steps in which the learning rate rises linearly, 0 to 100000000",
                                "0", set_integer<&T::warmup, 0, max_steps>),
+      changes_bits<&T::min_rate>(
+          "train.min-rate", "N", "to which the schedule falls, 0 to train.learning-rate", "0",
+          [](Draft& d, Text text, Where option) {
+            train_of(d).min_rate = parse_number(text, option, 0, 100);
+          },
+          [](const Job& job, const Computation& by) {
+            return job.train->min_rate > 0 ? value_of<&T::min_rate>(job, by) : std::string();
+          }),
+      changes_bits<&ops::RateShape::cycles>(
+          "train.cycles", "N", "how often cosine_with_restarts falls, 1 to 1000000", "1",
+          set_integer<&ops::RateShape::cycles, 1, 1'000'000>,
+          [](const Job& job, const Computation& by) {
+            const bool counts = job.train->schedule->uses_cycles;
+            return counts ? value_of<&ops::RateShape::cycles>(job, by) : std::string();
+          }),
+      changes_bits<&ops::RateShape::power>(
+          "train.power", "N", "of polynomial, 0.01 to 100; 1: linear", "1",
+          [](Draft& d, Text text, Where option) {
+            train_of(d).rate_shape.power = parse_number(text, option, 0.01, 100);
+          },
+          [](const Job& job, const Computation& by) {
+            const bool counts = job.train->schedule->uses_power;
+            return counts ? value_of<&ops::RateShape::power>(job, by) : std::string();
+          }),
       changes_bits<&T::optimizer>(
           "train.optimizer", "adamw|lion|sgd",
           "adamw, lion or sgd; Lion keeps one moment instead of two, and needs a third to a tenth "
@@ -482,6 +512,44 @@ std::vector<Option> train_options() {
           "train.flow-shift", "SHIFT",
           "Wan: moves the noise levels that are drawn towards the noise, {limits}; larger videos "
           "need more [default: the checkpoint's]"),
+      changes_bits<&T::timesteps>(
+          "train.timesteps", "uniform|logit-normal",
+          "how timesteps are drawn, of flows (Wan, Open-Sora 1.2): uniformly, or as the sigmoid of "
+          "a normal number, which prefers the middle [default: the model's, of Wan uniform, of "
+          "Open-Sora 1.2 logit-normal]",
+          nullptr,
+          [](Draft& d, Text text, Where option) {
+            train_of(d).timesteps =
+                static_cast<TimestepDraw>(parse_choice(text, option, timestep_draw_names));
+          },
+          [](const Job& job, const Computation&) {
+            const auto& draw = job.train->timesteps;
+            return draw ? std::string(timestep_draw_names[static_cast<std::size_t>(*draw)])
+                        : std::string();
+          }),
+      changes_bits<&T::logit_mean>(
+          "train.logit-mean", "N",
+          "mean of the normal number of logit-normal, -10 to 10: less prefers little noise "
+          "(Wan: much) [default: 0]",
+          nullptr,
+          [](Draft& d, Text text, Where option) {
+            train_of(d).logit_mean = parse_number(text, option, -10, 10);
+          }),
+      changes_bits<&T::logit_std>("train.logit-std", "N",
+                                  "its standard deviation, 0.01 to 10 [default: 1]", nullptr,
+                                  [](Draft& d, Text text, Where option) {
+                                    train_of(d).logit_std = parse_number(text, option, 0.01, 10);
+                                  }),
+      changes_bits<&T::min_snr>(
+          "train.min-snr", "N|off",
+          "CogVideoX, Open-Sora 1.0: the largest signal-to-noise ratio with which the loss of a "
+          "timestep counts (min-SNR, whose paper takes 5), 0.01 to 1000, or off",
+          "off",
+          [](Draft& d, Text text, Where option) {
+            std::optional<double>& gamma = train_of(d).min_snr;
+            gamma.reset();
+            if (text != "off") gamma = parse_number(text, option, 0.01, 1000);
+          }),
       changes_bits<&T::samples_posterior>(
           "train.posterior", "sample|mode",
           "latents of a clip are drawn from the distribution that the VAE gives, or are its mode",

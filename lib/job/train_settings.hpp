@@ -10,6 +10,7 @@
 #include "job/train_method.hpp"
 #include "ops/optimizer.hpp"
 #include "ops/rate_schedule.hpp"
+#include "sampler/training_noise.hpp"
 #include "sampler/video_size.hpp"
 #include "weights/lora_patterns.hpp"
 
@@ -86,6 +87,8 @@ struct TrainSettings {
   double learning_rate = 1e-4;
   /// Of the learning rate, after the warm-up.
   const ops::RateSchedule* schedule = &ops::rate_schedule_named("constant");
+  ops::RateShape rate_shape;
+  double min_rate = 0;      ///< to which the schedule falls
   std::int64_t warmup = 0;  ///< steps in which the rate rises linearly
   const ops::Optimizer* optimizer = &ops::optimizer_named("adamw");
   ops::OptimizerSettings optimizer_settings;
@@ -96,6 +99,10 @@ struct TrainSettings {
   double image_dropout = default_image_dropout;  ///< of no image, of models that take one
   /// Of drawn timesteps, of models that have one; unset: the model's.
   std::optional<double> flow_shift;
+  /// How timesteps of flows are drawn; unset: as the model says.
+  std::optional<TimestepDraw> timesteps;
+  std::optional<double> logit_mean, logit_std;  ///< unset: 0 and 1
+  std::optional<double> min_snr;                ///< γ; unset: losses are not weighted
   bool samples_posterior = true;  ///< latents are drawn from the posterior, or are its mean
   std::int64_t save_every = 0;    ///< steps between saved states; 0: as [restart] says
   /// Of the results after each save_every steps, or of the one with the least validation loss.

@@ -60,7 +60,8 @@ IddpmLoss::IddpmLoss(const IddpmConfig& config) {
 }
 
 IddpmLoss::Element IddpmLoss::at(std::int64_t timestep, float clean, float noise,
-                                 float predicted_noise, float predicted_variance) const {
+                                 float predicted_noise, float predicted_variance,
+                                 double weight) const {
   const Step& step = steps_.at(static_cast<std::size_t>(timestep));
   const double error = double{predicted_noise} - double{noise};
   const double mean_error = step.error_factor * error;
@@ -77,8 +78,8 @@ IddpmLoss::Element IddpmLoss::at(std::int64_t timestep, float clean, float noise
     bound = 0.5 * (log_variance - step.min_log_variance - 1 + ratio + square);
     slope = 0.5 * (1 - ratio - square);
   }
-  return {.loss = error * error + bound / std::numbers::ln2,
-          .d_noise = 2 * error,
+  return {.loss = weight * (error * error) + bound / std::numbers::ln2,
+          .d_noise = weight * (2 * error),
           .d_variance = slope * range / 2 / std::numbers::ln2};
 }
 

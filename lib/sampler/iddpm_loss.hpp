@@ -24,9 +24,10 @@ class IddpmLoss {
   /// clean: the scaled latent, which only timestep 0 needs; noise: what was added to it; predicted:
   /// that noise, and the position −1…1 of the log variance between its bounds. In double, and
   /// without the mean of the reverse process: near timestep 0 the difference of the two means,
-  /// which the bound needs, would cancel.
+  /// which the bound needs, would cancel. weight: of the squared error, as training_losses() has
+  /// it, and not of the bound.
   Element at(std::int64_t timestep, float clean, float noise, float predicted_noise,
-             float predicted_variance) const;
+             float predicted_variance, double weight = 1) const;
 
  private:
   struct Step {

@@ -9,8 +9,10 @@ double learning_rate(const TrainSettings& settings, std::int64_t step) {
   if (step < warmup) {
     return settings.learning_rate * (static_cast<double>(step) / static_cast<double>(warmup));
   }
-  const double share = settings.schedule->share(step - warmup, settings.steps - warmup);
-  return settings.learning_rate * std::max(share, 0.0);
+  const double share =
+      settings.schedule->share(step - warmup, settings.steps - warmup, settings.rate_shape);
+  const double min = settings.min_rate;
+  return min + (settings.learning_rate - min) * std::max(share, 0.0);
 }
 
 double clip_factor(double norm, const std::optional<double>& limit) {

@@ -8,8 +8,8 @@
 namespace reelmesh::train {
 
 /// The learning rate of a step; the first step has the number 0. As get_scheduler of diffusers
-/// 0.36: it rises linearly from 0 in train.warmup steps; after that it is constant, or falls to 0
-/// at train.steps, linearly or as half a cosine.
+/// 0.36: it rises linearly from 0 in train.warmup steps; after that it follows train.schedule, to
+/// train.min-rate (lr_end of diffusers' polynomial schedule) at train.steps.
 double learning_rate(const TrainSettings& settings, std::int64_t step);
 
 /// The factor by which gradients of this global norm are multiplied, as clip_grad_norm_ of PyTorch:

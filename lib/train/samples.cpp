@@ -283,6 +283,36 @@ auto with_data_options(const F& plan, const DataSettings& data,
 
 }  // namespace
 
+namespace {
+
+// What the job says of timesteps and of their weights. Error(usage) for what this process does not
+// have.
+void set_recipe(TrainingNoise& noise, const TrainSettings& settings) {
+  using Process = TrainingNoise::Process;
+  const bool is_flow = noise.process == Process::flow || noise.process == Process::flow_to_noise;
+  if (settings.timesteps) {
+    require(is_flow, Status::usage,
+            "train.timesteps: found {}, expected none: timesteps of this model, which is no flow, "
+            "are uniform",
+            timestep_draw_names[static_cast<std::size_t>(*settings.timesteps)]);
+    noise.draw = *settings.timesteps;
+  }
+  for (const auto& [name, given, value] :
+       {std::tuple{"train.logit-mean", &settings.logit_mean, &noise.logit_mean},
+        {"train.logit-std", &settings.logit_std, &noise.logit_std}}) {
+    if (!*given) continue;
+    require(noise.draw == TimestepDraw::logit_normal, Status::usage,
+            "{}: found {}, expected train.timesteps = logit-normal with it", name, **given);
+    *value = static_cast<float>(**given);
+  }
+  require(!is_flow || !settings.min_snr, Status::usage,
+          "train.min-snr: found {}, expected off: the model is a flow, which has train.timesteps",
+          settings.min_snr.value_or(0));
+  noise.min_snr = settings.min_snr;
+}
+
+}  // namespace
+
 std::vector<Bucket> checked_buckets(const Job& job) {
   const DataSettings& data = job.train->data;
   const std::unique_ptr<const Family> family = Family::open(job.model);
@@ -305,6 +335,7 @@ std::vector<Bucket> checked_buckets(const Job& job) {
     const auto check = [&] {
       // Refuses models and settings that cannot be trained.
       buckets.push_back({size, family->training_noise(job, size), family->defaults().fps});
+      set_recipe(buckets.back().noise, *job.train);
       Job one = job_of_clips(job, buckets.back().noise);
       set_size(one.sample, size);
       one.clips.emplace_back();
@@ -316,6 +347,9 @@ std::vector<Bucket> checked_buckets(const Job& job) {
           "parallel.mode: found split, expected auto or phased: a training has one stage");
   require(job.parallel.cfg.value_or(1) == 1, Status::usage,
           "parallel.cfg: found 2, expected 1 or auto: a training has no guidance");
+  require(job.train->min_rate <= job.train->learning_rate, Status::usage,
+          "train.min-rate: found {}, expected at most train.learning-rate = {}",
+          job.train->min_rate, job.train->learning_rate);
   using What = KeepRule::What;
   const What kept = job.train->keep.what;
   require(kept == What::none || kept == What::best || job.train->save_every > 0, Status::usage,

@@ -31,6 +31,21 @@ TEST(IddpmLoss, HasTheDerivativesOfItsSum) {
   }
 }
 
+// The weight is that of the squared error, and not of the bound.
+TEST(IddpmLoss, IsWeighted) {
+  const IddpmLoss loss(IddpmConfig{});
+  for (const std::int64_t timestep : {0, 37, 999}) {
+    for (const auto& [clean, noise, predicted, variance] : values) {
+      const auto one = loss.at(timestep, clean, noise, predicted, variance);
+      const auto found = loss.at(timestep, clean, noise, predicted, variance, 0.25);
+      const double error = double{predicted} - double{noise};
+      EXPECT_NEAR(one.loss - found.loss, 0.75 * error * error, 1e-12 * std::max(1.0, one.loss));
+      EXPECT_EQ(found.d_noise, 0.25 * one.d_noise);
+      EXPECT_EQ(found.d_variance, one.d_variance);
+    }
+  }
+}
+
 // The bound by its definition: the divergence of two normal distributions, whose means are computed
 // from the noisy latents.
 TEST(IddpmLoss, IsTheDivergenceOfThePosterior) {

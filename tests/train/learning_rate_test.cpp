@@ -27,7 +27,8 @@ TEST(LearningRate, AgreesWithDiffusers) {
     TrainSettings settings;
     settings.learning_rate = reference_rate;
     settings.schedule = &ops::rate_schedule_named(name);
-    in >> settings.warmup >> settings.steps;
+    in >> settings.warmup >> settings.steps >> settings.rate_shape.cycles >>
+        settings.rate_shape.power >> settings.min_rate;
     for (std::int64_t step = 0; step < settings.steps; ++step) {
       std::string expected;
       in >> expected;
@@ -36,7 +37,7 @@ TEST(LearningRate, AgreesWithDiffusers) {
     }
     ++schedules;
   }
-  EXPECT_EQ(schedules, 9);
+  EXPECT_EQ(schedules, 17);
 }
 
 TEST(ClipFactor, ShortensLongGradientsOnly) {

@@ -261,6 +261,49 @@ TEST(SampleRandom, GivesEachRankItsBox) {
   expect_box_of(of_pixels, own, random.pixel_noise(pixels, own));
 }
 
+// Also for whole timesteps, whose index Wan's count from the end.
+TEST(TrainingNoise, DrawsTimestepsAsTorch) {
+  using Process = TrainingNoise::Process;
+  for (std::istringstream& line : reference("times")) {
+    const auto seed = read<std::uint64_t>(line);
+    TrainingNoise noise{.process = Process::flow,
+                        .logit_mean = read<float>(line),
+                        .logit_std = read<float>(line),
+                        .whole_timesteps = false};
+    const auto drawn = [&] {
+      TorchGenerator generator(seed);
+      return noise.draw_timestep(generator);
+    };
+    EXPECT_FLOAT_EQ(float(drawn()), read<float>(line)) << line.str();
+    noise.draw = TimestepDraw::logit_normal;
+    EXPECT_NEAR(drawn(), read<double>(line), 2e-4) << line.str();
+    noise.whole_timesteps = true;
+    const auto index = read<double>(line);
+    EXPECT_EQ(drawn(), index) << line.str();
+    noise.process = Process::flow_to_noise;
+    EXPECT_EQ(drawn(), 1000 - index) << line.str();
+  }
+}
+
+// Written in another form than the paper's: of SNR = ᾱ / (1 − ᾱ).
+TEST(TrainingNoise, WeighsTimestepsByMinSnr) {
+  using Process = TrainingNoise::Process;
+  const std::vector<double> alpha_bar{0.9999, 0.9, 5.0 / 6, 0.8, 0.5, 1e-4, 0};
+  for (const double gamma : {0.5, 5.0}) {
+    TrainingNoise noise{.process = Process::velocity, .alpha_bar = alpha_bar};
+    for (std::size_t t = 0; t < alpha_bar.size(); ++t) {
+      const double alpha = alpha_bar[t], limit = gamma * (1 - alpha);
+      noise.min_snr.reset();
+      EXPECT_EQ(noise.weight(double(t)), 1);
+      noise.min_snr = gamma;
+      noise.process = Process::velocity;
+      EXPECT_NEAR(noise.weight(double(t)), std::min(alpha, limit), 1e-14) << alpha;
+      noise.process = Process::noise;
+      EXPECT_NEAR(noise.weight(double(t)), alpha > limit ? limit / alpha : 1, 1e-12) << alpha;
+    }
+  }
+}
+
 TEST(Validation, HasTheMiddlesOfQuarters) {
   std::vector<std::int64_t> timesteps;
   for (int quarter = 0; quarter < validation_quarters; ++quarter) {

@@ -11,13 +11,14 @@ Lines of an optimizer, numbers in hexadecimal where they are float32:
     start     parameters
     step      RATE NORM, gradients, parameters after the step
 
-and of a schedule: rates NAME WARMUP STEPS, the rate of each step.
+and of a schedule: rates NAME WARMUP STEPS CYCLES POWER MIN, the rate of each step. MIN is lr_end of
+polynomial; other schedules of diffusers fall to 0, so theirs are MIN + (1 - MIN / RATE) * rate.
 """
 import pathlib
 import sys
 
 import torch
-from diffusers.optimization import get_scheduler
+from diffusers.optimization import get_polynomial_decay_schedule_with_warmup, get_scheduler
 
 ELEMENTS, UPDATES = 9, 4
 CASES = [  # name, beta1, beta2, weight decay, epsilon, momentum, clip
@@ -36,6 +37,9 @@ CASES = [  # name, beta1, beta2, weight decay, epsilon, momentum, clip
 SCHEDULES = [
     ("constant", 0), ("constant", 4), ("linear", 0), ("linear", 4), ("cosine", 0), ("cosine", 4),
     ("linear", 12), ("cosine", 12), ("constant", 12),
+    ("cosine", 2, 1, 1, 1e-5), ("cosine_with_restarts", 0, 3), ("cosine_with_restarts", 3, 2),
+    ("cosine_with_restarts", 1, 4, 1, 2e-5), ("polynomial", 0), ("polynomial", 4, 1, 2.5),
+    ("polynomial", 1, 1, 0.5, 1e-7), ("polynomial", 12, 1, 2),
 ]
 RATE, STEPS = 3e-4, 10
 
@@ -85,16 +89,24 @@ def optimizer_lines(name, beta1, beta2, decay, epsilon, momentum, clip):
                f"{hexadecimal(parameter.detach())}")
 
 
-def rate_line(name, warmup):
+def rate_line(name, warmup, cycles=1, power=1, minimum=0):
     optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=RATE)
     kind = "constant_with_warmup" if name == "constant" and warmup > 0 else name
-    scheduler = get_scheduler(kind, optimizer, num_warmup_steps=warmup, num_training_steps=STEPS)
+    if name == "polynomial":
+        scheduler = get_polynomial_decay_schedule_with_warmup(optimizer, warmup, STEPS,
+                                                              lr_end=minimum, power=power)
+    else:
+        scheduler = get_scheduler(kind, optimizer, num_warmup_steps=warmup,
+                                  num_training_steps=STEPS, num_cycles=cycles)
     rates = []
     for _ in range(STEPS):
-        rates.append(scheduler.get_last_lr()[0])
+        rate = scheduler.get_last_lr()[0]
+        if minimum and name != "polynomial" and len(rates) >= warmup:
+            rate = minimum + (1 - minimum / RATE) * rate
+        rates.append(rate)
         optimizer.step()
         scheduler.step()
-    return f"rates {name} {warmup} {STEPS} " + " ".join(map(repr, rates))
+    return f"rates {name} {warmup} {STEPS} {cycles} {power} {minimum!r} " + " ".join(map(repr, rates))
 
 
 def main():

@@ -11,7 +11,9 @@ noise of the posterior (POSTERIOR 1), noise, noise of PADDING frames; bits of fl
 hashes of the three arrays, first and last value of the noise. A line `image SEED PADDING FRAMES
 CHANNELS ROWS COLUMNS POSTERIOR RAND LEVEL HASH HASH HASH`: of a model that takes an image, its
 dropout, the level of noise, noise of the latents, of the image's pixels [row, column, colour], of
-which each latent has 8 x 8, and of its posterior.
+which each latent has 8 x 8, and of its posterior. A line `times SEED MEAN STD UNIFORM LOGIT INDEX`:
+timesteps of flows, of 1000, that are drawn first: uniform and logit-normal ones, and the index of the
+latter that compute_density_for_timestep_sampling of diffusers leads to.
 """
 import pathlib
 import sys
@@ -72,6 +74,15 @@ def image_line(seed, shape, padding, posterior):
         f"{bits(level)[0]:08x}", *(fnv(bits(x)) for x in (noise, of_pixels, of_image))]))
 
 
+def times_line(seed, mean, std):
+    def generator():
+        return torch.Generator().manual_seed(seed)
+    uniform = torch.rand(1, generator=generator()) * 1000
+    logit = torch.sigmoid(torch.normal(mean, std, (1,), generator=generator()))
+    return (f"times {seed} {mean} {std} {uniform.item()!r} {(logit * 1000).item()!r} "
+            f"{(logit * 1000).long().item()}")
+
+
 def main():
     folder = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else "tests/data/train")
     folder.mkdir(parents=True, exist_ok=True)
@@ -80,6 +91,8 @@ def main():
               for seed in SEEDS for shape in LATENTS for padding in (0, 1) for posterior in (0, 1)]
     lines += [image_line(seed, shape, padding, posterior)
               for seed in SEEDS for shape in LATENTS for padding in (0, 1) for posterior in (0, 1)]
+    lines += [times_line(seed, mean, std)
+              for seed in SEEDS for mean, std in ((0.0, 1.0), (-0.5, 1.5), (6.0, 3.0))]
     (folder / "order.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 

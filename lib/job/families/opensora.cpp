@@ -169,6 +169,7 @@ TrainingNoise OpenSora::training_noise(const Job&, const VideoSize& size) const 
   noise.process = TrainingNoise::Process::flow;
   noise.timesteps = config.num_timesteps;
   noise.whole_timesteps = config.use_discrete_timesteps;
+  if (!noise.whole_timesteps) noise.draw = TimestepDraw::logit_normal;
   if (config.use_timestep_transform) noise.shift_ratio = shift_ratio(size);
   return noise;
 }

@@ -66,6 +66,7 @@ using MatrixValues = std::function<std::vector<Tensor>(std::size_t first, std::s
 /// One clip of a training step.
 struct TrainingSample {
   double timestep = 0;  ///< whole, unless the diffusion process is one of continuous time
+  double weight = 1;    ///< of the squared error
   /// Noisy latents and what the model is to predict of them: this rank's box, float32 [frame,
   /// channel, row, column] on the host.
   Tensor latents, target;

@@ -28,14 +28,14 @@ ops::ExactSum training_loss(const std::optional<IddpmLoss>& iddpm, const Trainin
       const float value = prediction.data<float>()[first];
       if (!iddpm) {
         const double error = double{value} - double{target};
-        of_pixel += error * error;
-        set(first, 2 * error);
+        of_pixel += sample.weight * (error * error);
+        set(first, sample.weight * (2 * error));
         continue;
       }
       const std::int64_t second = first + channels * pixels;
       const auto of_element =
           iddpm->at(static_cast<std::int64_t>(sample.timestep), sample.clean.data<float>()[at],
-                    target, value, prediction.data<float>()[second]);
+                    target, value, prediction.data<float>()[second], sample.weight);
       of_pixel += of_element.loss;
       set(first, of_element.d_noise);
       set(second, of_element.d_variance);
