@@ -441,6 +441,10 @@ std::vector<Option> train_options() {
             const bool counts = job.train->schedule->uses_power;
             return counts ? value_of<&ops::RateShape::power>(job, by) : std::string();
           }),
+      {"train.new-rate", "yes|no",
+       "a training that goes on (output.if-exists = resume) may have other options of the learning "
+       "rate, and other train.steps, than before",
+       "no", Effect::no_bits, set_switch<&T::new_rate>},
       changes_bits<&T::optimizer>(
           "train.optimizer", "adamw|lion|sgd",
           "adamw, lion or sgd; Lion keeps one moment instead of two, and needs a third to a tenth "
@@ -668,7 +672,27 @@ std::vector<Option> lora_options() {
           [](const Job& job, const Computation&) { return job.train->lora.init.string(); })};
 }
 
+constexpr std::array<Text, 7> rate_options{"train.steps",  "train.learning-rate", "train.schedule",
+                                           "train.warmup", "train.min-rate",      "train.cycles",
+                                           "train.power"};
+
 }  // namespace
+
+DividedFingerprint divided_by_rate(std::string_view fingerprint) {
+  constexpr Text separator = ", ";
+  DividedFingerprint divided;
+  for (std::size_t begin = 0; begin <= fingerprint.size();) {
+    const std::size_t end = std::min(fingerprint.find(separator, begin), fingerprint.size());
+    const Text item = fingerprint.substr(begin, end - begin);
+    const Text name = item.substr(0, item.find(' '));
+    const bool of_rate = std::ranges::find(rate_options, name) != rate_options.end();
+    std::string& to = of_rate ? divided.rate : divided.rest;
+    if (!to.empty()) to += separator;
+    to += item;
+    begin = end + separator.size();
+  }
+  return divided;
+}
 
 std::vector<Option> training_options() {
   std::vector<Option> all = data_options();

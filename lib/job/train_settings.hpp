@@ -90,6 +90,7 @@ struct TrainSettings {
   ops::RateShape rate_shape;
   double min_rate = 0;      ///< to which the schedule falls
   std::int64_t warmup = 0;  ///< steps in which the rate rises linearly
+  bool new_rate = false;    ///< a training that goes on may have another rate than before
   const ops::Optimizer* optimizer = &ops::optimizer_named("adamw");
   ops::OptimizerSettings optimizer_settings;
   std::optional<double> clip = 1.0;  ///< largest global norm of the gradient; unset: no limit

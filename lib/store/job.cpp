@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "base/utf8.hpp"
+#include "store/check.hpp"
 #include "store/clip.hpp"
 #include "store/hdf5.hpp"
 #include "store/job_parts.hpp"
@@ -146,6 +147,7 @@ void fill(hid_t file, const std::filesystem::path& folder, const JobRecord& reco
   if (!record.planned_again.empty()) {
     hdf5::write_attribute(file, "planned_again", record.planned_again);
   }
+  if (!record.new_rates.empty()) hdf5::write_attribute(file, "new_rates", record.new_rates);
   hdf5::write_attribute(file, "hosts", record.hosts);
   hdf5::write_attribute(file, "start", record.start);
   hdf5::write_attribute(file, "end", record.end);
@@ -174,6 +176,12 @@ std::string iso8601_now() { return iso8601(std::chrono::system_clock::now()); }
 
 void write_job(const std::filesystem::path& folder, const JobRecord& record) {
   hdf5::write_file(folder / "job.h5", [&](hid_t file) { fill(file, folder, record); });
+}
+
+std::string read_new_rates(const std::filesystem::path& folder) {
+  const hdf5::File file = hdf5::open_if_valid(folder / "job.h5");
+  if (!file) return {};
+  return hdf5::read_text(file.get(), "new_rates", std::size_t{1} << 20).value_or("");
 }
 
 }  // namespace reelmesh

@@ -63,6 +63,8 @@ struct JobRecord {
   std::string tuned;      ///< JSON: layouts that were timed; empty: none
   /// A line for each time that the job was planned again while it ran, for lack of memory.
   std::vector<std::string> planned_again;
+  /// Of a training: a line for each step from which its learning rate had other options.
+  std::string new_rates;
   std::vector<std::string> hosts;  ///< per rank
   std::string start, end;          ///< ISO 8601, as iso8601_now gives
   /// From the start of the program to its end: as the plan said, if the machine's times are known,
@@ -97,5 +99,8 @@ std::string iso8601_now();
 /// complete or previews, and a trace that exists, since netCDF opens no file with a link that leads
 /// nowhere. Under a temporary name until complete. Error(cannot_create), Error(io).
 void write_job(const std::filesystem::path& folder, const JobRecord& record);
+
+/// JobRecord::new_rates of the job in the folder; empty if it has none.
+std::string read_new_rates(const std::filesystem::path& folder);
 
 }  // namespace reelmesh

@@ -123,6 +123,11 @@ void write_training_restart(const comm::Group& group, const std::filesystem::pat
       });
 }
 
+std::optional<std::string> saved_fingerprint(const std::filesystem::path& folder) {
+  const hdf5::File file = hdf5::open_if_valid(training_restart_path(folder));
+  return file ? hdf5::read_text(file.get(), "fingerprint", max_fingerprint) : std::nullopt;
+}
+
 void require_training_of(const std::filesystem::path& folder, const std::string& fingerprint,
                          std::int64_t steps) {
   const std::filesystem::path path = training_restart_path(folder);

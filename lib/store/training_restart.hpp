@@ -30,6 +30,10 @@ void write_training_restart(const comm::Group& group, const std::filesystem::pat
                             std::int64_t step, const std::string& fingerprint,
                             const std::vector<TrainingArray>& arrays);
 
+/// The fingerprint of the state in the folder; none if there is no state, or it is damaged. On one
+/// rank.
+std::optional<std::string> saved_fingerprint(const std::filesystem::path& folder);
+
 /// Error(data) if the folder has a state of another fingerprint, or after more than `steps` steps.
 /// Reads nothing else of it. On one rank.
 void require_training_of(const std::filesystem::path& folder, const std::string& fingerprint,

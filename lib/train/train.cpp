@@ -19,10 +19,12 @@
 #include "comm/together.hpp"
 #include "forecast/describe.hpp"
 #include "job/options.hpp"
+#include "job/train_options.hpp"
 #include "job/weight_copies.hpp"
 #include "ops/pointwise.hpp"
 #include "pipeline/new_plan.hpp"
 #include "pipeline/running_job.hpp"
+#include "store/job.hpp"
 #include "store/metrics.hpp"
 #include "store/training_restart.hpp"
 #include "tensor/memory.hpp"
@@ -95,6 +97,8 @@ class Training final : public pipeline::RunningJob {
   void run();
   Status report();
   void record_samples();
+  std::string fingerprint_of_state() const;
+  void note_new_rate();
   nlohmann::json record_plan();
   void check_output() const;
   std::filesystem::path cache() const {
@@ -122,6 +126,7 @@ class Training final : public pipeline::RunningJob {
   Samples samples_;
   std::string clips_text_;   // what train.sample-every makes, and how
   std::string fingerprint_;  // of what a saved state depends on
+  std::string saved_as_;     // that of the state in the folder
   CachedFiles cached_;
   FilesToMake to_make_;  // of cached_
   TrainingStatus status_;
@@ -193,7 +198,7 @@ void Training::check_output() const {
   }
   if (settings_.sample_every > 0) output_->require_usable_samples();
   if (job_.if_exists == IfExists::resume) {
-    require_training_of(job_.output, fingerprint_, settings_.steps);
+    require_training_of(job_.output, saved_as_, settings_.steps);
   }
 }
 
@@ -213,7 +218,11 @@ void Training::open_output() {
   std::vector<std::size_t> learned(static_cast<std::size_t>(samples_.learned));
   std::iota(learned.begin(), learned.end(), 0);
   fingerprint_ += fmt::format(", videos and prompts {}", hash_of_samples(samples_, learned));
-  comm::run_on_first_rank(world_, [&] { check_output(); });
+  comm::run_on_first_rank(world_, [&] {
+    saved_as_ = fingerprint_of_state();
+    check_output();
+  });
+  saved_as_ = world_.broadcast(saved_as_, 0);
   cached_ = cached_files(samples_, cache(), encoders_fingerprint(model, job_, by));
   to_make_ = files_to_make(world_, cached_);
   comm::run_on_first_rank(world_, [&] {
@@ -222,12 +231,44 @@ void Training::open_output() {
   });
   begin_record(samples_.planned, model);
   record_samples();
+  if (world_.rank() == 0 && job_.if_exists == IfExists::resume) {
+    record_.new_rates = read_new_rates(job_.output);
+  }
   announce(training_text(samples_.planned, samples_.learned), record_plan());
   if (!clips_text_.empty()) log::info("{}", clips_text_);
   if (const std::string note = alpha_note(settings_); !note.empty()) log::info("{}", note);
   write_index("unfinished");
   begin_status(status_file_, status_.content());
   begin_trace(traces_, samples_.planned.plan, {});
+}
+
+// Of the state that the training goes on from, on the first rank: with train.new-rate it may be
+// that of another learning rate.
+std::string Training::fingerprint_of_state() const {
+  if (job_.if_exists != IfExists::resume) return fingerprint_;
+  const std::optional<std::string> saved = saved_fingerprint(job_.output);
+  if (!saved || *saved == fingerprint_) return fingerprint_;
+  const auto [rate, rest] = divided_by_rate(*saved);
+  const auto [own_rate, own_rest] = divided_by_rate(fingerprint_);
+  if (rest != own_rest) return fingerprint_;  // is refused
+  require(
+      settings_.new_rate, Status::data,
+      "{}: is of another training: found {}, expected {}, or train.new-rate = yes to go on with "
+      "it",
+      training_restart_path(job_.output).string(), rate, own_rate);
+  return *saved;
+}
+
+// The log and job.h5 say from which step the learning rate is another.
+void Training::note_new_rate() {
+  if (saved_as_ == fingerprint_ || before_ == 0) return;
+  const std::string line =
+      fmt::format("from step {}: {}; before: {}", before_ + 1, divided_by_rate(fingerprint_).rate,
+                  divided_by_rate(saved_as_).rate);
+  log::info("{}", line);
+  std::string& lines = record_.new_rates;
+  if (!lines.ends_with(line)) lines += lines.empty() ? line : "\n" + line;
+  write_index("unfinished");
 }
 
 void Training::record_samples() {
@@ -290,7 +331,7 @@ std::int64_t Training::load_model(bool goes_on) {
                  pipeline::Computing{job_.dtype, job_.numerics, found_.device});
   std::int64_t done = 0;
   if (steps_->trains()) {
-    if (goes_on) done = steps_->read_restart(job_.output, fingerprint_);
+    if (goes_on) done = steps_->read_restart(job_.output, saved_as_);
     steps_->use_values_together();
   }
   return world_.max(done);
@@ -306,6 +347,7 @@ void Training::load() {
   if (before_ > 0) {
     log::info("{} steps were done before, {} are asked for", before_, settings_.steps);
   }
+  note_new_rate();
   if (world_.rank() == 0) metrics_.emplace(job_.output, metrics_form(), before_);
   if (before_ > 0 && is_kept()) {  // the job may have been killed before it was
     write_trained();
@@ -410,6 +452,7 @@ void Training::write_lora() {
 void Training::save(std::int64_t step) {
   comm::run_on_first_rank(world_, [&] { metrics_->write(); });
   if (steps_->trains()) steps_->write_restart(job_.output, step, fingerprint_);
+  saved_as_ = fingerprint_;
   write_trained();
   unsaved_.reset();
   status_.set_saved(step);

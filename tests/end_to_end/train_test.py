@@ -214,6 +214,47 @@ class InterruptionTest(Training):
                                ("some", "expected ")):
             self.check_refused(64, "train.keep: ", expected, train__keep=keep, **replace)
 
+    def test_recipes_and_another_rate(self):
+        """Losses weighted by min-SNR; going on at another rate where that is said."""
+        gamma, options = 2.0, {"train__batch": 3, "train__warmup": 0}
+        self.check_trained(train__steps=1, **options)
+        plain = values_of(self.output)[0]
+        recipe = options | {"train__steps": 4, "train__min_snr": gamma, "train__schedule": "cosine",
+                            "train__min_rate": 1e-4, "output__if_exists": "replace"}
+        self.check_trained(2, **recipe)
+        rows = values_of(self.output)[0]
+        with open(MODEL / "scheduler" / "scheduler_config.json") as file:
+            config = json.load(file)
+        # As CogVideoXDPMScheduler of diffusers computes it.
+        roots = numpy.linspace(config["beta_start"] ** 0.5, config["beta_end"] ** 0.5, 1000)
+        alphas = numpy.cumprod(1 - roots ** 2)
+        shift = config["snr_shift_scale"]
+        alphas = numpy.sqrt(alphas / (shift + (1 - shift) * alphas))
+        alphas = ((alphas - alphas[-1]) * alphas[0] / (alphas[0] - alphas[-1])) ** 2
+        alphas = alphas[rows["timestep"][0]]
+        numpy.testing.assert_array_equal(rows["timestep"][0], plain["timestep"][0])
+        numpy.testing.assert_allclose(
+            rows["sample_loss"][0],
+            plain["sample_loss"][0] * numpy.minimum(alphas, gamma * (1 - alphas)), rtol=1e-5)
+        other = recipe | {"train__steps": 6, "train__learning_rate": 0.003, "train__power": 2,
+                          "train__schedule": "polynomial", "output__if_exists": "resume"}
+        self.check_refused(65, "is of another training", "train.learning-rate 0.003",
+                           "train.new-rate = yes", **other)
+        outcome = self.check_trained(train__new_rate="yes", **other)
+        said = ("from step 5: train.steps 6, train.learning-rate 0.003, train.schedule polynomial, "
+                "train.warmup 0, train.min-rate 0.0001, train.power 2; before: train.steps 4, "
+                "train.learning-rate 0.01, train.schedule cosine, train.warmup 0, "
+                "train.min-rate 0.0001")
+        self.assertIn(said, outcome.errors)
+        later = values_of(self.output)[0]
+        self.assertEqual(later["loss"][:4].tobytes(), rows["loss"].tobytes())
+        numpy.testing.assert_allclose(
+            later["learning_rate"][4:],
+            [1e-4 + (0.003 - 1e-4) * (1 - step / 6) ** 2 for step in (4, 5)], rtol=1e-12)
+        self.check_trained(2, **other | {"train__steps": 6})  # it is its rate now
+        with h5py.File(self.output / "job.h5") as file:
+            self.assertEqual(file.attrs["new_rates"], said)
+
     def test_stops_on_a_signal_and_goes_on_with_other_ranks(self):
         forwarded = lambda job, ranks: job.send_signal(signal.SIGUSR1)  # mpirun passes it on
         to_one_rank = lambda job, ranks: os.kill(ranks[-1], signal.SIGTERM)
@@ -432,6 +473,14 @@ class RefusalTest(Training):
                 (64, ("train.image-dropout: found 0.1, expected it only for a model that makes"),
                  {"train__image_dropout": 0.1}),
                 (64, ("train.flow-shift: found 3, expected none: ",), {"train__flow_shift": 3}),
+                (64, ("train.timesteps: found logit-normal, expected none: ",),
+                 {"train__timesteps": "logit-normal"}),
+                (64, ("train.logit-std: found 2, expected train.timesteps = logit-normal with it",),
+                 {"model__path": WAN, "data__frames": 9, "train__logit_std": 2}),
+                (64, ("train.min-snr: found 5, expected off: ",),
+                 {"model__path": WAN, "data__frames": 9, "train__min_snr": 5}),
+                (64, ("train.min-rate: found 1, expected at most train.learning-rate = 0.01",),
+                 {"train__min_rate": 1}),
                 (64, ("data.frames: found 16, expected a multiple of 4 and one more, for instance "
                       "13 or 17",), {"model__path": WAN, "data__frames": 16}),
                 (64, ("lora.targets: no layer of the model ends with qkv", "ffn.net.2"),
@@ -1288,7 +1337,7 @@ class OpenSoraTest(PatternTest):
         self.assertTrue(numpy.isfinite(read_clip(self.folder / "clip")["latents"]).all())
 
     def test_16_frames_on_3_ranks(self):
-        self.check_lengths("v1_0", 3)
+        self.check_lengths("v1_0", 3, train__min_snr=5)
 
     @only_long
     def test_15_latent_frames_on_4_ranks(self):
@@ -1356,6 +1405,7 @@ class WanTest(WanTraining):
 
     def test_lora(self):
         self.check_interrupted(values_of, self.check_same, train__learning_rate=0.003,
+                               train__timesteps="logit-normal", train__logit_std=0.5,
                                lora__targets="to_q,to_k,to_v,to_out.0,ffn.net.0.proj,ffn.net.2")
         folder, modules = self.merged(lora_file(self.output))
         self.assertEqual(len(modules), 2 * (4 + 4 + 2))

@@ -228,8 +228,8 @@ TEST(Options, AreClassified) {
         (Names{"output", "restart", "parallel", "device", "trace"}).contains(section) ||
         (Names{"model.lora-strict", "model.unread", "model.copy-to", "sample.stop-after",
                "sample.batch", "data.strict", "data.cache", "data.validation", "train.save-every",
-               "train.keep", "train.validate-every", "train.sample-every", "train.sample-prompts",
-               "train.sample-steps", "train.sample-guidance"})
+               "train.keep", "train.new-rate", "train.validate-every", "train.sample-every",
+               "train.sample-prompts", "train.sample-steps", "train.sample-guidance"})
             .contains(name))
         << name;
   }
