@@ -187,7 +187,7 @@ InputFacts indexed_facts(const InputFile& file) {
   });
 }
 
-constexpr const char* decoded_frames = "decoded";  // pairs of the first and the last
+constexpr const char* decoded_frames = "decoded";  // the first and the last of each span
 
 }  // namespace
 
@@ -236,8 +236,7 @@ std::vector<std::string> check_frames(const InputFile& file, const std::vector<F
                                       const FileCache& known) {
   std::vector<std::string> problems(spans.size());
   if (file.kind != InputKind::video || saved_clip(file)) return problems;  // all were decoded
-  using Pairs = std::vector<std::pair<std::int64_t, std::int64_t>>;
-  Pairs decoded;
+  std::vector<std::int64_t> decoded;
   nlohmann::json values;
   std::optional<RegularFile> opened;
   std::string sample;
@@ -246,7 +245,7 @@ std::vector<std::string> check_frames(const InputFile& file, const std::vector<F
     sample = sample_hash(*opened);
     values = known.find(*opened, sample);
     if (values.is_object() && values.contains(decoded_frames)) {
-      decoded = values.at(decoded_frames).get<Pairs>();
+      decoded = values.at(decoded_frames).get<std::vector<std::int64_t>>();
     }
   } catch (const std::exception&) {
     decoded.clear();  // they are decoded again
@@ -254,16 +253,17 @@ std::vector<std::string> check_frames(const InputFile& file, const std::vector<F
   const std::size_t before = decoded.size();
   for (std::size_t i = 0; i < spans.size(); ++i) {
     const FrameSpan& span = spans[i];
-    const bool is_known = std::ranges::any_of(decoded, [&](const auto& pair) {
-      return pair.first <= span.first && span.last <= pair.second;
-    });
+    bool is_known = false;
+    for (std::size_t at = 0; at + 1 < decoded.size(); at += 2) {
+      is_known = is_known || (decoded[at] <= span.first && span.last <= decoded[at + 1]);
+    }
     if (is_known) continue;
     try {
       std::vector<std::int64_t> ends{span.first};
       if (span.last > span.first) ends.push_back(span.last);
       read_frames(
           file, 0, ends, [](std::int64_t, const Tensor&) {}, span.place);
-      decoded.emplace_back(span.first, span.last);
+      decoded.insert(decoded.end(), {span.first, span.last});
     } catch (const Error& error) {
       if (error.status() != Status::data) throw;
       problems[i] = error.what();

@@ -50,12 +50,16 @@ std::filesystem::path lora_path(const std::filesystem::path& output) {
   return output / "lora" / "pytorch_lora_weights.safetensors";
 }
 
-// Of what they show and their prompts.
+// Of their videos, what the data say of these, and their prompts. What they show of them also
+// depends on settings of the fingerprint.
 std::string hash_of_samples(const Samples& samples, const std::vector<std::size_t>& which) {
   std::string list;
   for (const std::size_t i : which) {
     const UsableSample& sample = samples.usable[i];
-    list += fmt::format("{} {} {}\n", sample.facts.hash, sample.excerpt(), sample.data.prompt);
+    list += sample.facts.hash;
+    if (const auto& start = sample.data.start) list += fmt::format(" from {}", *start);
+    if (const auto& end = sample.data.end) list += fmt::format(" to {}", *end);
+    list += fmt::format(" {}\n", sample.data.prompt);
   }
   return fmt::format("{:016x}", hash_of(list));
 }

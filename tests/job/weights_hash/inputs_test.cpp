@@ -115,8 +115,8 @@ TEST(Inputs, FramesThatAreUsedAreDecodedOnce) {
   }
   const RegularFile opened = RegularFile::open(path);
   nlohmann::json values = known.find(opened, sample_hash(opened));
-  EXPECT_EQ(values.at("decoded"), nlohmann::json::parse("[[0, 1], [3, 3]]"));
-  values["decoded"] = {{0, 12}};
+  EXPECT_EQ(values.at("decoded"), (nlohmann::json{0, 1, 3, 3}));
+  values["decoded"] = nlohmann::json{0, 12};
   known.store(opened, sample_hash(opened), values);
   EXPECT_EQ(check_frames(file, spans, known)[1], "") << "it was decoded again";
 }
