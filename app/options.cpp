@@ -124,7 +124,10 @@ void drop_replaced_prompts(ByName& file, const ByName& line) {
 // the order of the table.
 Draft set_keys(JobKind kind, const ByName& line, const ByName& file) {
   Draft draft;
-  if (kind == JobKind::training) draft.job.train.emplace();
+  if (kind == JobKind::training) {
+    draft.job.train.emplace();
+    draft.job.restart.every_seconds = training_saved_every_seconds;
+  }
   for (const Option& key : keys_of(kind)) {
     std::vector<Given> values;
     if (const auto on_line = line.find(key.name); on_line != line.end()) {

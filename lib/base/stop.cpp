@@ -40,7 +40,7 @@ std::int64_t monotonic_ns() noexcept {
   return std::int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
 }
 
-constexpr std::array signals{SIGTERM, SIGUSR1, SIGXCPU};
+constexpr std::array signals{SIGTERM, SIGINT, SIGUSR1, SIGXCPU};
 
 void on_signal(int signal) {
   if (!requested()) {
@@ -119,6 +119,8 @@ std::string cause_text(int cause) {
   switch (cause) {
     case SIGTERM:
       return "SIGTERM";
+    case SIGINT:
+      return "SIGINT";
     case SIGUSR1:
       return "SIGUSR1";
     case SIGXCPU:

@@ -11,10 +11,10 @@ enum Cause : int {
   time_limit = 100,
 };
 
-/// From now on SIGTERM, SIGUSR1 and SIGXCPU (the soft limit of CPU time, which the system repeats
-/// each second) are requests. A further one of the first two more than a second after the first
-/// ends the process at once with status 75 (launchers may deliver one request as several signals).
-/// To be called by the first thread.
+/// From now on SIGTERM, SIGINT, SIGUSR1 and SIGXCPU (the soft limit of CPU time, which the system
+/// repeats each second) are requests. A further one, but SIGXCPU, more than a second after the
+/// first ends the process at once with status 75 (launchers may deliver one request as several
+/// signals). To be called by the first thread.
 void catch_signals();
 /// Restores the default actions of these signals, and raises again the one that was received since
 /// catch_signals(), if any.

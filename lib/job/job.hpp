@@ -52,6 +52,9 @@ struct RestartSettings {
   }
 };
 
+/// Of a training, whose state is saved sooner than clips take.
+inline constexpr double training_saved_every_seconds = 300;
+
 /// What a job does with what an option names.
 enum class PathUse {
   input,   ///< reads it: a file, or a folder with files

@@ -402,12 +402,13 @@ std::vector<Option> restart_options() {
   return {
       {"restart.every", "N|TIME|none",
        "save clips in progress, or the state of a training, every N steps, or after a time such as "
-       "10min; a job that ends early goes on from there with output.if-exists = resume",
-       "10min", Effect::no_bits,
+       "10min; a job that ends early goes on from there with output.if-exists = resume [default: "
+       "10min, of a training 5min]",
+       nullptr, Effect::no_bits,
        [](Draft& d, Text text, Where option) { set_restart(d.job.restart, text, option); }},
       {"restart.on-signal", "yes|no",
-       "SIGTERM, SIGUSR1 and SIGXCPU stop the job after the current step, saved, with status 75; a "
-       "second one ends it at once",
+       "SIGTERM, SIGINT (Ctrl-C), SIGUSR1 and SIGXCPU stop the job after the current step, saved, "
+       "with status 75; a second one ends it at once",
        "yes", Effect::no_bits, [](Draft& d, Text text, Where option) {
          d.job.restart.on_signal = parse_switch(text, option);
        }}};

@@ -110,6 +110,7 @@ class Training final : public pipeline::RunningJob {
   }
   void write_index(const std::string& status);
   void save(std::int64_t step);
+  std::string saved_note() const;
   void write_trained();
   void write_lora();
   void write_transformer();
@@ -464,6 +465,13 @@ void Training::save(std::int64_t step) {
   saved_at_ = now();
 }
 
+// For lines of the log, of which the last may be that before the job is killed.
+std::string Training::saved_note() const {
+  const std::int64_t saved = std::max(saved_step_, before_);
+  if (saved == done_) return {};
+  return saved > 0 ? fmt::format(", saved: step {}", saved) : ", nothing saved";
+}
+
 // On the first rank. where: "step 3 of 5".
 void Training::check_losses(const std::vector<SampleLoss>& samples,
                             const std::string& where) const {
@@ -594,7 +602,7 @@ void Training::run() {
     if (trains) {
       loss_note_ = fmt::format("step {}: loss {:.4f}{}", step, result.loss, validation_note_);
     }
-    progress.note(loss_note_);
+    progress.note(loss_note_ + saved_note());
     progress.advance();
     const bool kept = !interrupted_ && is_kept();
     const bool due = kept || job_.restart.is_due(step, now() - saved_at_) ||
@@ -609,6 +617,7 @@ void Training::run() {
       load_again();
     }
   }
+  progress.note(loss_note_);
   progress.finish();
   if (saved_step_ != done_) save(done_);
 }

@@ -257,11 +257,11 @@ class InterruptionTest(Training):
 
     def test_stops_on_a_signal_and_goes_on_with_other_ranks(self):
         forwarded = lambda job, ranks: job.send_signal(signal.SIGUSR1)  # mpirun passes it on
-        to_one_rank = lambda job, ranks: os.kill(ranks[-1], signal.SIGTERM)
+        to_one_rank = lambda job, ranks: os.kill(ranks[-1], signal.SIGINT)
         # 5 steps are one epoch and 3 clips of the next one; 2 replicas, and one.
         for ranks, layout, disturbance, cause, later_ranks, later_layout in (
                 (2, {}, forwarded, "SIGUSR1", 3, {"parallel__replicas": 1}),
-                (3, {"parallel__replicas": 1}, to_one_rank, "SIGTERM", 1, {})):
+                (3, {"parallel__replicas": 1}, to_one_rank, "SIGINT", 1, {})):
             with self.subTest(ranks=ranks):
                 shutil.rmtree(self.output, ignore_errors=True)
                 outcome = self.disturb(ranks, disturbance, self.options(restart__every=1, **layout),

@@ -120,6 +120,25 @@ class Numbers(Report):
         self.assertIsNone(self.training()["validation"])
         self.assertNotIn("validation", self.page())
 
+    def test_results_that_are_kept(self):
+        self.steps(np.ones(20), validations=([0, 10, 20], [125, 375, 625, 875],
+                                             [[8, 4, 2, 2], [4, 2, 1, 1], [6, 3, 2, 1]]))
+        name = "pytorch_lora_weights.safetensors"
+        for step in (10, 15):
+            path = self.out / "kept" / f"step-{step:06}" / "lora" / name
+            path.parent.mkdir(parents=True)
+            path.write_bytes(b"x" * step)
+        (self.out / "kept" / "step-000020").mkdir()
+        found = self.training()["kept"]
+        self.assertEqual([(one["step"], one["validation_loss"], one["bytes"]) for one in found],
+                         [(10, 2, 10), (15, None, 15)])
+        page = self.page()
+        for one in found:
+            self.assertEqual(one["file"], f"kept/step-{one['step']:06}/lora/{name}")
+            self.assertIn(f'<a href="{one["file"]}">{one["file"]}</a>', page)
+        self.assertIn('<a href="metrics.h5">', page)
+        self.assertIn("after 10, 15 steps", self.expect(0, self.out, "--text"))
+
     def make_clips(self, steps, clips=2):
         """Clips as train.sample-every makes them, another one after each step."""
         for step in steps:
@@ -152,8 +171,11 @@ class Numbers(Report):
         for i, row in enumerate(rows):
             self.assertIn(f'<p class="prompt">prompt {i} &lt;b&gt;</p>', row)
             self.assertIn(f"seed {42 + i}", row)
-            self.assertEqual(re.findall("<figcaption>(.*?)</figcaption>", row),
-                             ["before the training", "after 10 steps", "after 20 steps"])
+            self.assertEqual(
+                re.findall("<figcaption>(.*?)</figcaption>", row),
+                [f'{when} · <a href="samples/step-{step:06}/clips/{i:06}.h5">HDF5</a>'
+                 for step, when in ((0, "before the training"), (10, "after 10 steps"),
+                                    (20, "after 20 steps"))])
             self.assertEqual(len(set(re.findall(r'(?:poster|img[^>]* src)="([^"]+)"', row))), 3)
         # Of many steps the first, the last and six between; a damaged clip is named.
         self.make_clips(range(1, 100), 1)

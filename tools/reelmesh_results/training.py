@@ -136,11 +136,22 @@ def encoded_samples(folder, problem):
         return found
 
 
+def _by_step(paths):
+    """[(step, folder)] of folders step-NNNNNN, by step."""
+    found = []
+    for path in paths:
+        step = path.name.removeprefix("step-")
+        if step.isdecimal() and step == f"{int(step):06}":
+            found.append((int(step), path))
+    return sorted(found)
+
+
 def sampled_of(folder):
     """[(step, output folder of the job that made clips after it)] of a training, by step."""
-    found = []
-    for path in (folder / "samples").glob("step-*/job.h5"):
-        step = path.parent.name.removeprefix("step-")
-        if step.isdecimal() and step == f"{int(step):06}":
-            found.append((int(step), path.parent))
-    return sorted(found)
+    return _by_step(path.parent for path in (folder / "samples").glob("step-*/job.h5"))
+
+
+def kept_of(folder):
+    """[(step, file of what was trained until then)] of results that are kept, by step."""
+    found = [(step, trained_of(path)) for step, path in _by_step((folder / "kept").glob("step-*"))]
+    return [(step, path) for step, path in found if path.is_file()]

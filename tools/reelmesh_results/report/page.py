@@ -23,7 +23,7 @@ def of(numbers, job, measured, media, folder):
     kinds = _kinds(measured) if measured.trace else []
     links = os.path.relpath(job.folder, folder)
     training = numbers["training"]
-    sections = (training_parts.of(training, job.training, media) if training else
+    sections = (training_parts.of(training, job.training, media, links) if training else
                 [("clips", "Clips", clip_cards.of(numbers, media, links))])
     payload = ""
     if measured.trace:

@@ -94,7 +94,16 @@ class Training:
                 "total": total},
             "clips_per_hour": 3600 * batch * len(seconds) / total if batch and total else None,
             "seconds_left": left * median if left is not None and median is not None else None,
-            "lora": self._lora(), "made": self._made()}
+            "lora": self._lora(), "kept": self._kept(), "made": self._made()}
+
+    def _kept(self):
+        losses = {}
+        if self.validations is not None:
+            means = self.validations.loss.mean(1)
+            losses = {int(step): _at(means, i) for i, step in enumerate(self.validations.step)}
+        return [{"step": step, "validation_loss": losses.get(step), "bytes": path.stat().st_size,
+                 "file": str(path.relative_to(self._job.folder))}
+                for step, path in training.kept_of(self._job.folder)]
 
     def _made(self):
         steps = [step for step, _ in training.sampled_of(self._job.folder)]

@@ -1,19 +1,23 @@
 """The parts of the page that show a training: its curves, what is trained, its samples."""
+import posixpath
+from urllib.parse import quote
+
 import numpy as np
 
 from . import charts, clip_cards, colours
 from .markup import table, text
 from .training import MAX_SAMPLES
 from .training_words import in_words
-from .units import number, plain, plural, seconds
+from .units import number, plain, plural, seconds, size
 
 
-def of(found, training, media):
+def of(found, training, media, folder):
     """Parts of the page: (identifier, title, HTML). found: numbers of the training; media: of the
-    clips that it made, by their numbers."""
-    parts = [("training", "Training", _curves(found, training) + _facts(found))]
+    clips that it made, by their numbers; folder: of the job, from that of the page."""
+    parts = [("training", "Training",
+              _curves(found, training) + _facts(found) + _files(found, folder))]
     if found["made"] is not None:
-        parts.append(("made", "Clips made in the training", _made(found["made"], media)))
+        parts.append(("made", "Clips made in the training", _made(found["made"], media, folder)))
     if found["samples"] is not None:
         parts.append(("samples", "Samples", _samples(found["samples"])))
     return parts
@@ -111,7 +115,27 @@ def _facts(found):
         "<table>", '<table class="pairs">')
 
 
-def _made(made, media):
+def _link(folder, file, words):
+    return f'<a href="{text(quote(posixpath.normpath(f"{folder}/{file}")))}">{text(words)}</a>'
+
+
+def _files(found, folder):
+    """What was trained, and what the curves are drawn from."""
+    def row(after, one, loss):
+        losses = [] if found["validation"] is None else ["" if loss is None else plain(loss)]
+        return [after, *losses, _link(folder, one["file"], one["file"]), size(one["bytes"])]
+    rows = [row(number(one["step"]), one, one["validation_loss"]) for one in found["kept"]]
+    if found["lora"]["file"]:
+        rows.append(row("last", found["lora"], None))
+    losses = [] if found["validation"] is None else [("validation loss", "number")]
+    shown = table("Files of results", [("after step", "number"), *losses, ("file", "text"),
+                                       ("size", "number")], rows) if rows else ""
+    if not found["steps"]:
+        return shown
+    return shown + f'<p class="files">{_link(folder, "metrics.h5", "metrics.h5")}</p>'
+
+
+def _made(made, media, folder):
     """Of each prompt its clips before, during and after the training, side by side."""
     rows = {}
     for one in made["items"]:
@@ -120,10 +144,10 @@ def _made(made, media):
     left = len(made["steps"]) - len({one["step"] for one in made["items"]})
     more = (f'<p class="about">Those of {plural(left, "more step")} are in the folder samples.</p>'
             if left > 0 else "")
-    return "".join(_made_row(clips, media, playing) for clips in rows.values()) + more
+    return "".join(_made_row(clips, media, playing, folder) for clips in rows.values()) + more
 
 
-def _made_row(clips, media, playing):
+def _made_row(clips, media, playing, folder):
     known = next((one for one in clips if one["state"] == "complete"), clips[0])
     prompt = " ".join(str(known.get("prompt", "")).split())
     figures = []
@@ -133,7 +157,8 @@ def _made_row(clips, media, playing):
                                    text(f"{when}: {prompt[:120]}"))
         lacking = one["reason"] or one["state"] if one["state"] != "complete" else "no video"
         figures.append(f'<figure>{shown or f"""<p class="empty">{text(lacking)}</p>"""}'
-                       f"<figcaption>{text(when)}</figcaption></figure>")
+                       f'<figcaption>{text(when)} · {_link(folder, one["file"], "HDF5")}'
+                       "</figcaption></figure>")
     return (f'<article class="made"><p class="prompt">{text(prompt) or "<em>no prompt</em>"}</p>'
             f'<p class="settings">{clip_cards.facts(known)}</p>'
             f'<div class="films">{"".join(figures)}</div></article>')

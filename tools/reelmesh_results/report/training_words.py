@@ -51,6 +51,8 @@ def in_words(found):
         yield "clips made", (f'after {number(steps[0])} steps' if len(steps) == 1 else
                              f'{plural(len(steps), "time")}, after {number(steps[0])} to '
                              f'{number(steps[-1])} steps')
+    if found["kept"]:
+        yield "kept", f'after {", ".join(number(one["step"]) for one in found["kept"])} steps'
     if found["method"] == "full":
         yield "trained", "all weights of the transformer"
         yield "file", (f'{lora["file"]}, {size(lora["bytes"])}' if lora["file"] else
