@@ -106,6 +106,24 @@ TEST(Sampler, BeginsFromVideosLikeTheReference) {
   }
 }
 
+// Of diffusers 0.36, whose CogVideoXDDIMScheduler.add_noise computes in the type of the latents.
+TEST(NoiseLevel, IsRoundedAfterEachOperation) {
+  struct Case {
+    int skipped;
+    float signal, noise;
+  };
+  for (const Case& expected :
+       {Case{15, 0.13671875F, 0.98828125F}, Case{27, 0.353515625F, 0.93359375F},
+        Case{36, 0.58203125F, 0.81640625F}}) {
+    SchedulerConfig config = released_scheduler();
+    config.snr_shift_scale = 3;
+    const NoiseLevel level =
+        first_noise_level(NoiseSchedule(config, 50, expected.skipped), DType::bfloat16);
+    EXPECT_EQ(level.signal, expected.signal) << expected.skipped;
+    EXPECT_EQ(level.noise, expected.noise) << expected.skipped;
+  }
+}
+
 TEST(NoiseSchedule, LeavesOutTheStepsThatStrengthDoesNotCompute) {
   EXPECT_EQ(skipped_steps(50, 0.8), 10);
   EXPECT_EQ(skipped_steps(50, 1), 0);
