@@ -8,22 +8,30 @@
 namespace reelmesh::emulated {
 namespace {
 
-using Wide = float __attribute__((vector_size(RightOperand::width * sizeof(float))));
+// Half of the width: GCC takes vectors of AVX-512's size apart, number by number, for AVX2.
+constexpr std::int64_t lanes = RightOperand::width / 2;
+using Half = float __attribute__((vector_size(lanes * sizeof(float))));
 
 // Computes up to 4 rows (`count`) of one block of `width` outputs, `wanted` of which are stored.
 REELMESH_CLONES void rows_of_block(const float* x, std::int64_t inner, int count, const float* w,
                                    float* y, std::int64_t out, std::int64_t wanted) {
-  Wide sums[4] = {};
+  Half sums[4][2] = {};
   const float* row[4];
   for (int r = 0; r < 4; ++r) row[r] = x + std::min(r, count - 1) * inner;
   for (std::int64_t first = 0; first < inner; first += RightOperand::depth) {
-    Wide part[4] = {};
+    Half part[4][2] = {};
     for (std::int64_t k = first; k < std::min(inner, first + RightOperand::depth); ++k) {
-      Wide numbers;
+      Half numbers[2];
       std::memcpy(&numbers, w + k * RightOperand::width, sizeof(numbers));
-      for (int r = 0; r < 4; ++r) part[r] += row[r][k] * numbers;
+      for (int r = 0; r < 4; ++r) {
+        part[r][0] += row[r][k] * numbers[0];
+        part[r][1] += row[r][k] * numbers[1];
+      }
     }
-    for (int r = 0; r < 4; ++r) sums[r] += part[r];
+    for (int r = 0; r < 4; ++r) {
+      sums[r][0] += part[r][0];
+      sums[r][1] += part[r][1];
+    }
   }
   for (int r = 0; r < count; ++r) {
     std::memcpy(y + r * out, &sums[r], static_cast<std::size_t>(wanted) * sizeof(float));

@@ -18,12 +18,13 @@ inline std::vector<OpCut> op_table(bool real_sizes) {
       many_keys{.keys = 530};
   return {
       {"Linear", "rows", 300, linear(24, 40, Activation::gelu_tanh)},
-      {"Linear", "rows of several tiles", 160, linear(512, 400, Activation::silu)},
-      {"Linear", "rows of long sums", 100, linear(4200, 40, Activation::none)},
+      // To the emulated GPU's products no size is special.
+      {"Linear", "rows of several tiles", 160, linear(512, 400, Activation::silu), cpu, real_sizes},
+      {"Linear", "rows of long sums", 100, linear(4200, 40, Activation::none), cpu, real_sizes},
       {"Linear", "many rows", 9000, linear(size(72, 1920), size(40, 1920), Activation::gelu_tanh)},
       {"Linear", "many rows of long sums", size(300, 9000),
        linear(size(136, 7680), size(72, 1920), Activation::none)},
-      {"Linear", "rows of a gradient", 2500, linear_backward(size(520, 1920), size(64, 7680)),
+      {"Linear", "rows of a gradient", 2500, linear_backward(size(520, 1920), size(24, 7680)),
        !cpu},
       // Heads of more than 128 channels have other kernels on GPUs.
       {"Attention", "queries", size(129, 4000),
