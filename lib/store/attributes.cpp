@@ -1,5 +1,8 @@
 // Attributes, and datasets of texts.
+#include <fmt/ranges.h>
+
 #include <algorithm>
+#include <numeric>
 
 #include "store/hdf5.hpp"
 #include "store/text_heap.hpp"
@@ -89,7 +92,21 @@ void write_attribute(hid_t object, const char* name, double value) {
 
 void write_flag(hid_t object, const char* name, bool value) {
   const std::int8_t number = value ? 1 : 0;
-  write_scalar(object, name, enumeration({{"FALSE", 0}, {"TRUE", 1}}).get(), &number);
+  write_scalar(object, name, H5T_NATIVE_INT8, &number);
+}
+
+void write_flag_meanings(hid_t dataset, hid_t type, const std::vector<std::string>& meanings) {
+  std::vector<std::int16_t> values(meanings.size());
+  std::iota(values.begin(), values.end(), std::int16_t{0});
+  const char* name = "flag_values";
+  const Attribute attribute(
+      check_in(dataset,
+               H5Acreate2(dataset, name, type, list_space(dataset, values.size()).get(),
+                          H5P_DEFAULT, H5P_DEFAULT),
+               "create attribute flag_values"));
+  check_in(dataset, H5Awrite(attribute.get(), H5T_NATIVE_INT16, values.data()),
+           "write attribute flag_values");
+  write_attribute(dataset, "flag_meanings", fmt::format("{}", fmt::join(meanings, " ")));
 }
 
 void describe(hid_t dataset, std::string_view long_name, std::string_view units) {
@@ -97,14 +114,8 @@ void describe(hid_t dataset, std::string_view long_name, std::string_view units)
   write_attribute(dataset, "units", units);
 }
 
-void describe_columns(hid_t table, const std::vector<std::string>& long_names,
-                      const std::vector<std::string>& units) {
-  write_attribute(table, "long_names", long_names);
-  write_attribute(table, "units", units);
-}
-
-void write_title(hid_t file, std::string_view title) {
-  write_attribute(file, "format_version", format_version);
+void write_title(hid_t file, std::string_view title, std::int64_t version) {
+  write_attribute(file, "format_version", version);
   write_attribute(file, "title", title);
 }
 

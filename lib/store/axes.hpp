@@ -14,6 +14,7 @@ struct Axis {
 };
 
 namespace axes {
+inline constexpr Axis clip{"clip", "number of the clip"};
 inline constexpr Axis frame{"frame", "frame"};
 inline constexpr Axis height{"height", "pixel row, from the top"};
 inline constexpr Axis width{"width", "pixel column, from the left"};

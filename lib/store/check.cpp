@@ -14,14 +14,22 @@ namespace {
 
 constexpr hsize_t checksum_bytes = 4;  // Fletcher32, at the end of each chunk
 
-bool is_stored_in(hid_t creation, const Shape& chunk) {
-  std::vector<hsize_t> found(chunk.size());
-  return H5Pget_layout(creation) == H5D_CHUNKED &&
-         H5Pget_chunk(creation, static_cast<int>(found.size()), found.data()) ==
-             static_cast<int>(found.size()) &&
-         std::ranges::equal(found, chunk, [](hsize_t one, std::int64_t other) {
-           return one == static_cast<hsize_t>(other);
-         });
+/// The shape of the chunks that the values are stored in; empty if they are in none. Files of
+/// format 1 have arrays of one axis in one chunk.
+std::optional<Shape> stored_chunk(hid_t creation, const Shape& shape) {
+  std::vector<hsize_t> found(shape.size());
+  const auto axes = static_cast<int>(found.size());
+  if (H5Pget_layout(creation) != H5D_CHUNKED ||
+      H5Pget_chunk(creation, axes, found.data()) != axes) {
+    return std::nullopt;
+  }
+  Shape chunk;
+  for (const hsize_t extent : found) {
+    if (extent > std::numeric_limits<std::int32_t>::max()) return std::nullopt;
+    chunk.push_back(static_cast<std::int64_t>(extent));
+  }
+  if (chunk == chunk_shape(shape) || (shape.size() == 1 && chunk == shape)) return chunk;
+  return std::nullopt;
 }
 
 /// Whether chunks are deflated; empty if the filters are not those of create_dataset(), in its
@@ -203,8 +211,10 @@ bool has_chunks(hid_t file, const char* name, hid_t type, const Shape& shape, st
   if (dataset_shape(file, name, type) != shape) return false;
   const Dataset dataset = own_dataset(file, name);
   const Properties creation(H5Dget_create_plist(dataset.get()));
-  const Shape chunk = chunk_shape(shape);
-  if (!creation || !is_stored_in(creation.get(), chunk)) return false;
+  if (!creation) return false;
+  const std::optional<Shape> stored_in = stored_chunk(creation.get(), shape);
+  if (!stored_in) return false;
+  const Shape& chunk = *stored_in;
   const std::optional<bool> deflate = is_deflated(creation.get());
   hsize_t free_bytes = 0;  // of the file: those that are not in an earlier chunk
   if (!deflate || H5Fget_filesize(file, &free_bytes) < 0) return false;

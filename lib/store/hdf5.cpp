@@ -97,40 +97,8 @@ void File::close() {
   if (H5Fclose(id) < 0) fail(Status::io, "HDF5 cannot close a file: {}", innermost_error());
 }
 
-Datatype string_type(std::size_t bytes) {
-  Datatype type(H5Tcopy(H5T_C_S1));
-  expect(static_cast<bool>(type) && H5Tset_size(type.get(), std::max<std::size_t>(bytes, 1)) >= 0 &&
-             H5Tset_strpad(type.get(), H5T_STR_NULLPAD) >= 0 &&
-             H5Tset_cset(type.get(), H5T_CSET_UTF8) >= 0,
-         "HDF5 refuses a string of {} bytes: {}", bytes, innermost_error());
-  return type;
-}
-
-Datatype enumeration(const std::vector<std::pair<std::string, int>>& values) {
-  Datatype type(H5Tenum_create(H5T_NATIVE_INT8));
-  bool made = static_cast<bool>(type);
-  for (const auto& [name, number] : values) {
-    const auto value = static_cast<std::int8_t>(number);
-    made = made && H5Tenum_insert(type.get(), name.c_str(), &value) >= 0;
-  }
-  expect(made, "HDF5 refuses an enumeration: {}", innermost_error());
-  return type;
-}
-
-Datatype compound(std::size_t size, const std::vector<Field>& fields) {
-  Datatype type(H5Tcreate(H5T_COMPOUND, size));
-  bool made = static_cast<bool>(type);
-  for (const Field& field : fields) {
-    const Datatype text = field.letters > 0 ? string_type(field.letters) : Datatype();
-    const hid_t member = text ? text.get() : field.number;
-    made = made && H5Tinsert(type.get(), field.name, field.offset, member) >= 0;
-  }
-  expect(made, "HDF5 refuses a table row: {}", innermost_error());
-  return type;
-}
-
 Shape chunk_shape(Shape shape) {
-  if (shape.size() > 1) shape[0] = 1;
+  shape[0] = shape.size() > 1 ? 1 : std::min(shape[0], max_chunk);
   return shape;
 }
 

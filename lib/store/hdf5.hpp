@@ -95,30 +95,6 @@ void write_and_close(File file, const std::function<void(hid_t file)>& write);
 void write_file(const std::filesystem::path& path, const std::function<void(hid_t file)>& write);
 /// Opens an existing file for reading by this rank only. Error(io).
 File open_for_reading(const std::filesystem::path& path);
-/// Fixed-length UTF-8, padded with zeros, at least one byte (HDF5 has no empty fixed strings).
-Datatype string_type(std::size_t bytes);
-/// An enumeration of these names and values, stored in a byte.
-Datatype enumeration(const std::vector<std::pair<std::string, int>>& values);
-
-/// A member of a table row.
-struct Field {
-  const char* name;
-  std::size_t offset;
-  hid_t number;             ///< HDF5 type of a number or an enumeration
-  std::size_t letters = 0;  ///< for a text its length in bytes; 0: a number
-};
-/// Type of table rows of `size` bytes, with the same layout in memory and in the file.
-Datatype compound(std::size_t size, const std::vector<Field>& fields);
-/// Sets a text of a row: UTF-8, padded with zeros; longer ones are truncated.
-template <std::size_t n>
-void put(char (&field)[n], std::string_view text) {
-  std::size_t length = std::min(text.size(), n);
-  // Do not cut within a character: continuation bytes are 10xxxxxx.
-  while (length < text.size() && length > 0 && (text[length] & 0xC0) == 0x80) --length;
-  std::memset(field, 0, n);
-  std::memcpy(field, text.data(), length);
-}
-
 // Writes an attribute. Texts are UTF-8 strings of variable length, which h5py reads as str; they
 // have no zero bytes. Error(io).
 void write_attribute(hid_t object, const char* name, std::string_view value);
@@ -126,19 +102,20 @@ void write_attribute(hid_t object, const char* name, const std::vector<std::stri
 void write_attribute(hid_t object, const char* name, std::int64_t value);
 void write_attribute(hid_t object, const char* name, std::uint64_t value);
 void write_attribute(hid_t object, const char* name, double value);
-/// An enumeration of FALSE and TRUE, which h5py reads as a bool.
+/// 0 or 1 as int8: netCDF shows no enumerations.
 void write_flag(hid_t object, const char* name, bool value);
+/// The attributes flag_values and flag_meanings of an array of int8 or int16 (CF conventions): the
+/// words for 0, 1, …
+void write_flag_meanings(hid_t dataset, hid_t type, const std::vector<std::string>& meanings);
 
 /// The attributes long_name and units of an array; units: "s", "1" for a pure number, "" for none.
 void describe(hid_t dataset, std::string_view long_name, std::string_view units);
-/// The attributes long_names and units of a table, one entry for each column.
-void describe_columns(hid_t table, const std::vector<std::string>& long_names,
-                      const std::vector<std::string>& units);
-
-/// The version of the layout of all files, as the attribute format_version.
-inline constexpr std::int64_t format_version = 1;
-/// Writes the attributes format_version and title of a file.
-void write_title(hid_t file, std::string_view title);
+/// The latest version of the layout that this program reads, as the attribute format_version. 2:
+/// tables are groups of columns (table.hpp).
+inline constexpr std::int64_t format_version = 2;
+/// Writes the attributes format_version and title of a file. version: of files with tables 2, so
+/// that earlier programs refuse them.
+void write_title(hid_t file, std::string_view title, std::int64_t version = 1);
 
 /// Reads a scalar attribute; nullopt if missing, of another type, or longer than `limit` bytes. The
 /// file must be open for reading only. It is untrusted: texts of variable length are read without
@@ -155,9 +132,10 @@ enum class Storage {
   chunks,           ///< of chunk_shape(), each with a checksum (fletcher32)
   deflated_chunks,  ///< likewise, shuffled and deflated (level 1)
 };
-/// The shape of the chunks of an array: one index of the first axis, or all of an array of one
-/// axis.
+/// The shape of the chunks of an array: one index of the first axis; of an array of one axis
+/// max_chunk values, or all if it has fewer.
 Shape chunk_shape(Shape shape);
+inline constexpr std::int64_t max_chunk = 1 << 16;
 
 /// The type of elements, in memory and in files.
 hid_t native_type(DType dtype);

@@ -5,15 +5,18 @@
 #include <algorithm>
 #include <cstddef>
 #include <ctime>
+#include <numeric>
 #include <optional>
 
 #include "base/utf8.hpp"
+#include "store/axes.hpp"
 #include "store/check.hpp"
 #include "store/clip.hpp"
 #include "store/hdf5.hpp"
 #include "store/job_parts.hpp"
 #include "store/pieces.hpp"
 #include "store/saved_job.hpp"
+#include "store/table.hpp"
 
 namespace reelmesh {
 namespace {
@@ -72,37 +75,30 @@ std::string as_input_file(const std::vector<std::pair<std::string, std::string>>
   return text;
 }
 
-// A row of /states, without padding.
-#pragma pack(push, 1)
-struct StateRow {
-  std::int32_t clip;
-  std::int8_t state;
-  char reason[112];
-};
-#pragma pack(pop)
-
 void write_states(hid_t file, const std::vector<JobClip>& clips) {
-  std::vector<StateRow> rows(clips.size());
-  for (std::size_t i = 0; i < clips.size(); ++i) {
-    rows[i].clip = static_cast<std::int32_t>(i);
-    rows[i].state = static_cast<std::int8_t>(clips[i].state.state);
-    hdf5::put(rows[i].reason, clips[i].state.reason);
+  std::vector<std::int32_t> numbers(clips.size());
+  std::iota(numbers.begin(), numbers.end(), 0);
+  std::vector<std::int8_t> states;
+  std::vector<const char*> reasons;
+  for (const JobClip& clip : clips) {
+    states.push_back(static_cast<std::int8_t>(clip.state.state));
+    reasons.push_back(clip.state.reason.c_str());
   }
-  const hdf5::Datatype state = hdf5::enumeration({{"MISSING", ClipState::missing},
-                                                  {"SAVED", ClipState::saved},
-                                                  {"FAILED", ClipState::failed},
-                                                  {"COMPLETE", ClipState::complete},
-                                                  {"PREVIEW", ClipState::preview}});
-  const hdf5::Datatype type = hdf5::compound(
-      sizeof(StateRow),
-      {{"clip", offsetof(StateRow, clip), H5T_NATIVE_INT32},
-       {"state", offsetof(StateRow, state), state.get()},
-       {"reason", offsetof(StateRow, reason), hdf5::no_id, sizeof StateRow::reason}});
-  const hdf5::Dataset table = hdf5::create_dataset(file, "states", type.get(), {std::ssize(rows)});
-  if (!rows.empty()) hdf5::write_all(table.get(), type.get(), rows.data());
-  hdf5::write_attribute(table.get(), "long_name", "how far each clip has come");
-  hdf5::describe_columns(table.get(), {"number of the clip", "state", "why it failed"},
-                         {"", "", ""});
+  NewTable table(file, {"states", "clip", "how far each clip has come", 0, {}}, std::ssize(clips));
+  const auto add = [&](const Column& column, const void* values) {
+    const hdf5::Dataset dataset = table.add(column);
+    if (!clips.empty()) hdf5::write_all(dataset.get(), column.type, values);
+  };
+  add({"clip", 0, H5T_NATIVE_INT32, "number of the clip", "", 0, {}}, numbers.data());
+  add({"state",
+       0,
+       H5T_NATIVE_INT8,
+       "state",
+       "",
+       0,
+       {"MISSING", "SAVED", "FAILED", "COMPLETE", "PREVIEW"}},
+      states.data());
+  table.add_texts({"reason", 0, hdf5::no_id, "why it failed", "", 0, {}}, reasons);
 }
 
 void write_requests(hid_t file, const std::vector<JobClip>& clips) {
@@ -110,6 +106,7 @@ void write_requests(hid_t file, const std::vector<JobClip>& clips) {
   for (const JobClip& clip : clips) requests.push_back(clip.request.c_str());
   const hdf5::Dataset dataset = hdf5::write_texts(file, "requests", requests);
   hdf5::describe(dataset.get(), "what was asked for, as lines of a .jsonl prompt file", "");
+  Scales(file).attach(dataset.get(), {axes::clip}, {std::ssize(requests)});
 }
 
 void write_links(hid_t file, const std::filesystem::path& folder, const JobRecord& record) {
@@ -129,7 +126,7 @@ void write_links(hid_t file, const std::filesystem::path& folder, const JobRecor
 }
 
 void fill(hid_t file, const std::filesystem::path& folder, const JobRecord& record) {
-  hdf5::write_title(file, "job of reelmesh");
+  hdf5::write_title(file, "job of reelmesh", hdf5::format_version);
   hdf5::write_attribute(file, "program", record.program);
   hdf5::write_attribute(file, "version", record.version);
   hdf5::write_attribute(file, "git_revision", record.revision);

@@ -16,14 +16,14 @@
 namespace reelmesh {
 namespace {
 
-struct Column {
+struct StepColumn {
   const char* name;
   const char* meaning;
   const char* units;
   double StepMetrics::*value;
 };
 
-constexpr std::array<Column, 4> columns{{
+constexpr std::array<StepColumn, 4> columns{{
     {"loss", "mean loss of the clips of the step", "1", &StepMetrics::loss},
     {"gradient_norm", "norm of the gradient of all parameters, before clipping", "1",
      &StepMetrics::gradient_norm},
@@ -96,11 +96,11 @@ hdf5::Dataset write_array(hid_t file, const char* name, const std::vector<Value>
 std::vector<StepMetrics> read_rows(hid_t file) {
   const auto shape = hdf5::dataset_shape(file, columns[0].name, H5T_NATIVE_DOUBLE);
   if (!shape || shape->size() != 1) return {};
-  for (const Column& column : columns) {
+  for (const StepColumn& column : columns) {
     if (!hdf5::holds(file, column.name, H5T_NATIVE_DOUBLE, *shape)) return {};
   }
   std::vector<StepMetrics> rows(static_cast<std::size_t>(shape->front()));
-  for (const Column& column : columns) {
+  for (const StepColumn& column : columns) {
     const hdf5::Dataset dataset = hdf5::open_dataset(file, column.name);
     const std::string bytes = hdf5::read_box(dataset.get(), H5T_NATIVE_DOUBLE, whole_box(*shape));
     for (std::size_t i = 0; i < rows.size(); ++i) {
@@ -178,7 +178,7 @@ void Metrics::write_rows(hid_t file) const {
   hdf5::write_title(file, fmt::format("{} steps of a training by reelmesh", rows_.size()));
   Scales scales(file);
   const Shape shape{steps()}, of_samples{steps(), form_.batch};
-  for (const Column& column : columns) {
+  for (const StepColumn& column : columns) {
     std::vector<double> values(rows_.size());
     std::ranges::transform(rows_, values.begin(),
                            [&](const StepMetrics& row) { return row.*column.value; });

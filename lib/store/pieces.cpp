@@ -18,13 +18,21 @@ namespace {
 bool in_chunks(const Piece& piece) { return piece.storage != hdf5::Storage::whole; }
 
 std::int64_t index_bytes(const Piece& piece) {
-  return piece.box.numel() / piece.box.extent[0] *
-         static_cast<std::int64_t>(H5Tget_size(piece.type));
+  const std::size_t element =
+      piece.table != nullptr ? piece.table->row_bytes : H5Tget_size(piece.type);
+  return piece.box.numel() / piece.box.extent[0] * static_cast<std::int64_t>(element);
+}
+
+// Indices of a chunk. A box that does not begin with the dataset is of one with several chunks.
+std::int64_t chunk_indices(const Piece& piece) {
+  return piece.box.extent.size() == 1 && piece.box.offset[0] > 0
+             ? hdf5::max_chunk
+             : hdf5::chunk_shape(piece.box.extent)[0];
 }
 
 // How many indices of the first axis are written at a time: whole chunks of about 4 MiB.
 std::int64_t portion_indices(const Piece& piece) {
-  const std::int64_t chunk = in_chunks(piece) ? hdf5::chunk_shape(piece.box.extent)[0] : 1;
+  const std::int64_t chunk = in_chunks(piece) ? chunk_indices(piece) : 1;
   return std::max<std::int64_t>((4 << 20) / index_bytes(piece) / chunk, 1) * chunk;
 }
 
@@ -41,6 +49,31 @@ struct Portion {
   std::string read;
   const void* values() const { return given != nullptr ? given : read.data(); }
 };
+
+// The datasets of a piece.
+struct Target {
+  std::string name;
+  hid_t type;
+  const Column* column;  // of a table; nullptr otherwise
+};
+std::vector<Target> targets(const Piece& piece) {
+  if (piece.table == nullptr) return {{piece.name, piece.type, nullptr}};
+  std::vector<Target> columns;
+  for (const Column& column : piece.table->columns) {
+    columns.push_back({column_path(*piece.table, column), column.type, &column});
+  }
+  return columns;
+}
+
+// The values of one of them. made: holds those of a column.
+const void* values_of(const Piece& piece, const Target& target, const Portion& part,
+                      std::string& made) {
+  if (target.column == nullptr) return part.values();
+  const auto bytes = static_cast<std::size_t>(part.box.numel()) * piece.table->row_bytes;
+  made =
+      column_values(*piece.table, *target.column, {static_cast<const char*>(part.values()), bytes});
+  return made.data();
+}
 
 Portion portion(const Piece& piece, std::int64_t number) {
   const std::int64_t max = portion_indices(piece);
@@ -73,6 +106,7 @@ void write_contiguous(int file, const std::filesystem::path& path, const Piece& 
 
 // One rank's chunks of a round, as they stand in the file.
 struct Chunk {
+  std::int64_t target = 0;
   std::int64_t index = 0;  ///< of the first axis
   std::int64_t bytes = 0;
   std::uint32_t skipped_filters = 0;  ///< as HDF5 masks them
@@ -80,7 +114,11 @@ struct Chunk {
 
 // Chunks are filtered by the ranks that have their values, all at the same time, and written by
 // rank 0: where a chunk stands depends on the sizes of those before it.
-void write_chunks(const comm::Group& group, hid_t dataset, const Piece& piece) {
+//
+// datasets: of targets(piece), on rank 0.
+void write_chunks(const comm::Group& group, const std::vector<hdf5::Dataset>& datasets,
+                  const Piece& piece) {
+  const std::vector<Target> written = targets(piece);
   const std::int64_t rounds = group.max(portions(piece));
   for (std::int64_t round = 0; round < rounds; ++round) {
     std::vector<Chunk> chunks;
@@ -88,17 +126,31 @@ void write_chunks(const comm::Group& group, hid_t dataset, const Piece& piece) {
     comm::run_collectively(group, [&] {
       if (round >= portions(piece)) return;
       const Portion part = portion(piece, round);
-      for (const hdf5::FilteredChunk& chunk :
-           hdf5::filtered_chunks(piece.type, part.box.extent, piece.storage, part.values())) {
-        chunks.push_back(
-            {part.box.offset[0] + chunk.index, std::ssize(chunk.bytes), chunk.skipped_filters});
-        bytes += chunk.bytes;
+      for (std::size_t i = 0; i < written.size(); ++i) {
+        std::string made;
+        const void* values = values_of(piece, written[i], part, made);
+        // The last chunk of several is a whole one, too.
+        Shape shape = part.box.extent;
+        const std::int64_t chunk = chunk_indices(piece);
+        if (shape[0] % chunk != 0) {
+          expect(shape.size() == 1 && values == made.data(), "{} ends within a chunk", piece.name);
+          shape[0] = (shape[0] + chunk - 1) / chunk * chunk;
+          made.resize(static_cast<std::size_t>(shape[0]) * H5Tget_size(written[i].type));
+          values = made.data();
+        }
+        for (const hdf5::FilteredChunk& filtered :
+             hdf5::filtered_chunks(written[i].type, shape, piece.storage, values)) {
+          chunks.push_back({static_cast<std::int64_t>(i), part.box.offset[0] + filtered.index,
+                            std::ssize(filtered.bytes), filtered.skipped_filters});
+          bytes += filtered.bytes;
+        }
       }
     });
     const auto all = comm::gather_values(group, chunks, 0);
     const auto write = [&](const std::vector<Chunk>& of_rank, const char* values) {
       for (const Chunk& chunk : of_rank) {
-        hdf5::write_filtered_chunk(dataset, chunk.index, chunk.skipped_filters,
+        hdf5::write_filtered_chunk(datasets[static_cast<std::size_t>(chunk.target)].get(),
+                                   chunk.index, chunk.skipped_filters,
                                    {values, static_cast<std::size_t>(chunk.bytes)});
         values += chunk.bytes;
       }
@@ -152,10 +204,13 @@ void write_values(const comm::Group& group, const std::filesystem::path& path,
     comm::run_on_first_rank(group, [&] { file = hdf5::open_to_write(path); });
     for (const Piece& piece : pieces) {
       if (!in_chunks(piece)) continue;
-      hdf5::Dataset dataset;
-      comm::run_on_first_rank(
-          group, [&] { dataset = hdf5::open_dataset(file.get(), piece.name.c_str()); });
-      write_chunks(group, dataset ? dataset.get() : hdf5::no_id, piece);
+      std::vector<hdf5::Dataset> datasets;
+      comm::run_on_first_rank(group, [&] {
+        for (const Target& target : targets(piece)) {
+          datasets.push_back(hdf5::open_dataset(file.get(), target.name.c_str()));
+        }
+      });
+      write_chunks(group, datasets, piece);
     }
     comm::run_on_first_rank(group, [&] { file.close(); });
   } catch (...) {
@@ -167,13 +222,21 @@ void write_values(const comm::Group& group, const std::filesystem::path& path,
 void check_values(const std::filesystem::path& path, const std::vector<Piece>& pieces) {
   const hdf5::File file = hdf5::open_for_reading(path);
   for (const Piece& piece : pieces) {
-    const hdf5::Dataset dataset = hdf5::open_dataset(file.get(), piece.name.c_str());
+    std::vector<hdf5::Dataset> datasets;
+    const std::vector<Target> written = targets(piece);
+    for (const Target& target : written) {
+      datasets.push_back(hdf5::open_dataset(file.get(), target.name.c_str()));
+    }
     for (std::int64_t number = 0; number < portions(piece); ++number) {
       const Portion part = portion(piece, number);
-      const std::string found = hdf5::read_box(dataset.get(), piece.type, part.box);
-      require(std::memcmp(found.data(), part.values(), found.size()) == 0, Status::io,
-              "{}: {} {} does not read back as it was written", path.string(), piece.name,
-              to_string(part.box));
+      for (std::size_t i = 0; i < written.size(); ++i) {
+        std::string made;
+        const void* expected = values_of(piece, written[i], part, made);
+        const std::string found = hdf5::read_box(datasets[i].get(), written[i].type, part.box);
+        require(std::memcmp(found.data(), expected, found.size()) == 0, Status::io,
+                "{}: {} {} does not read back as it was written", path.string(), written[i].name,
+                to_string(part.box));
+      }
       trace::recorder().note_progress();
     }
   }
@@ -225,6 +288,10 @@ void write_pieces(const comm::Group& group, const std::filesystem::path& path,
       hdf5::write_and_close(hdf5::create(temporary), make_structure);
       const hdf5::File made = hdf5::open_for_reading(temporary);
       for (const Piece& piece : pieces) {
+        if (in_chunks(piece)) {
+          offsets.push_back(0);
+          continue;
+        }
         const hdf5::Dataset dataset = hdf5::open_dataset(made.get(), piece.name.c_str());
         offsets.push_back(hdf5::values_offset(dataset.get()));
       }

@@ -7,11 +7,11 @@
 #include <string_view>
 #include <vector>
 
-#include "store/hdf5.hpp"
+#include "store/table.hpp"
 
 namespace reelmesh {
 
-/// The part of a dataset that one rank writes.
+/// The part of a dataset, or of all columns of a table, that one rank writes.
 struct Piece {
   std::string name;  ///< of the dataset
   hid_t type;        ///< of an element in memory and in the file
@@ -21,6 +21,8 @@ struct Piece {
   /// Instead of `values`, on all ranks: → the values of `count` indices of the first axis,
   /// beginning with the box's index `first`. Called twice for each, with a bounded number of bytes.
   std::function<std::string(std::int64_t first, std::int64_t count)> read;
+  /// Instead of `name` and `type`: the values are rows of this table, which has only numbers.
+  const Table* table = nullptr;
 };
 
 /// The hash of each index of the first axis, from the bytes of `indices` of them.
@@ -41,8 +43,8 @@ std::string combined(std::span<const std::uint64_t> hashes);
 /// Writes `path` from all ranks of `group`. First rank 0 alone calls `make_structure`, which makes
 /// everything except the values. `chunk_bytes`: an upper bound of the bytes that chunks take on
 /// disk. All space is reserved first, because HDF5 1.10 cannot close a file properly on a full
-/// disk. Boxes are of whole indices of the first axis, and of whole chunks. Every rank passes the
-/// same datasets in the same order, one alone also several pieces of a dataset.
+/// disk. Boxes are of whole indices of the first axis, and of whole chunks except at the end. Every
+/// rank passes the same datasets in the same order, one alone also several pieces of a dataset.
 ///
 /// No rank waits for another within HDF5 or MPI-IO, where one that fails would leave the others
 /// waiting for ever: values of a contiguous dataset are written by each rank for itself, at their

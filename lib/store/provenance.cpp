@@ -4,11 +4,12 @@
 
 #include "store/hdf5.hpp"
 #include "store/job_parts.hpp"
+#include "store/table.hpp"
 
 namespace reelmesh {
 namespace {
 
-// A row of /provenance/hosts, without padding.
+// A row of /provenance/hosts.
 struct HostRow {
   std::int32_t rank;
   char host[64];
@@ -22,27 +23,30 @@ void write_hosts(hid_t group, const std::vector<RankHost>& hosts) {
   std::vector<HostRow> rows(hosts.size());
   for (std::size_t i = 0; i < hosts.size(); ++i) {
     rows[i].rank = static_cast<std::int32_t>(i);
-    hdf5::put(rows[i].host, hosts[i].host);
-    hdf5::put(rows[i].processor, hosts[i].processor);
-    hdf5::put(rows[i].vectors, hosts[i].vectors);
-    hdf5::put(rows[i].device, hosts[i].device);
-    hdf5::put(rows[i].driver, hosts[i].driver);
+    put(rows[i].host, hosts[i].host);
+    put(rows[i].processor, hosts[i].processor);
+    put(rows[i].vectors, hosts[i].vectors);
+    put(rows[i].device, hosts[i].device);
+    put(rows[i].driver, hosts[i].driver);
   }
-  const hdf5::Datatype type = hdf5::compound(
-      sizeof(HostRow),
-      {{"rank", offsetof(HostRow, rank), H5T_NATIVE_INT32},
-       {"host", offsetof(HostRow, host), hdf5::no_id, sizeof HostRow::host},
-       {"processor", offsetof(HostRow, processor), hdf5::no_id, sizeof HostRow::processor},
-       {"vectors", offsetof(HostRow, vectors), hdf5::no_id, sizeof HostRow::vectors},
-       {"device", offsetof(HostRow, device), hdf5::no_id, sizeof HostRow::device},
-       {"driver", offsetof(HostRow, driver), hdf5::no_id, sizeof HostRow::driver}});
-  const hdf5::Dataset table = hdf5::create_dataset(group, "hosts", type.get(), {std::ssize(rows)});
-  if (!rows.empty()) hdf5::write_all(table.get(), type.get(), rows.data());
-  hdf5::write_attribute(table.get(), "long_name", "the computer of each rank");
-  hdf5::describe_columns(table.get(),
-                         {"rank", "name of the host", "processor",
-                          "vector instructions of products on it", "device", "driver of the GPU"},
-                         {"", "", "", "", "", ""});
+  const auto text = [](const char* name, std::size_t offset, std::size_t letters,
+                       const char* long_name) {
+    return Column{name, offset, hdf5::no_id, long_name, "", letters, {}};
+  };
+  write_table(
+      group,
+      {"hosts",
+       "rank",
+       "the computer of each rank",
+       sizeof(HostRow),
+       {{"rank", offsetof(HostRow, rank), H5T_NATIVE_INT32, "rank", "", 0, {}},
+        text("host", offsetof(HostRow, host), sizeof HostRow::host, "name of the host"),
+        text("processor", offsetof(HostRow, processor), sizeof HostRow::processor, "processor"),
+        text("vectors", offsetof(HostRow, vectors), sizeof HostRow::vectors,
+             "vector instructions of products on it"),
+        text("device", offsetof(HostRow, device), sizeof HostRow::device, "device"),
+        text("driver", offsetof(HostRow, driver), sizeof HostRow::driver, "driver of the GPU")}},
+      bytes_of(rows));
 }
 
 }  // namespace

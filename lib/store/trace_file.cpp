@@ -14,13 +14,10 @@
 namespace reelmesh {
 namespace {
 
-using Tables = std::array<Table, part_tables.size() + 2>;
-using RowCounts = std::array<std::int64_t, std::tuple_size_v<Tables>>;
+using Tables = std::array<Table, part_tables.size()>;
+using RowCounts = std::array<std::int64_t, part_tables.size()>;
 
-// Those of the parts first.
-Tables trace_tables() {
-  return {span_table(), message_table(), counter_table(), rank_table(), memory_table()};
-}
+Tables trace_tables() { return {span_table(), message_table(), counter_table()}; }
 
 using TimePoint = std::chrono::system_clock::time_point;
 
@@ -43,49 +40,170 @@ std::string with_milliseconds(TimePoint exact) {
 // The rows of one rank of the job.
 struct RowsOfRank {
   RankPart part;  // has those of /ranks and /memory
-  RowCounts counts{0, 0, 0, 1, 2 * purposes};
+  RowCounts counts{};
   std::function<std::string(PartTable table, std::int64_t first, std::int64_t count)> read;
 };
+
+// Rows of one table that follow each other, of several sources.
+class Rows {
+ public:
+  using Read = std::function<std::string(std::int64_t first, std::int64_t count)>;
+  void add(std::int64_t count, Read read) {
+    if (count == 0) return;
+    parts_.push_back({rows_, count, std::move(read)});
+    rows_ += count;
+  }
+  std::string read(std::int64_t first, std::int64_t count) const {
+    std::string bytes;
+    for (const Part& part : parts_) {
+      const std::int64_t begin = std::max(first, part.begin),
+                         end = std::min(first + count, part.begin + part.count);
+      if (begin < end) bytes += part.read(begin - part.begin, end - begin);
+    }
+    return bytes;
+  }
+
+ private:
+  struct Part {
+    std::int64_t begin, count;
+    Read read;
+  };
+  std::vector<Part> parts_;
+  std::int64_t rows_ = 0;
+};
+
+// A table's rows in the file: those that each rank has, and those that it writes, which are whole
+// chunks: from the first chunk that begins with its rows on.
+class RowLayout {
+ public:
+  // counts: rows of each rank.
+  RowLayout(const std::vector<std::int64_t>& counts) : begins_{0} {
+    for (const std::int64_t count : counts) begins_.push_back(begins_.back() + count);
+  }
+  std::int64_t total() const { return begins_.back(); }
+  std::int64_t begin(int rank) const { return begins_[static_cast<std::size_t>(rank)]; }
+  std::int64_t end(int rank) const { return begin(rank + 1); }
+  std::int64_t written_from(int rank) const {
+    const std::int64_t chunk = hdf5::max_chunk;
+    return std::min((begin(rank) + chunk - 1) / chunk * chunk, total());
+  }
+  std::int64_t written_to(int rank) const { return written_from(rank + 1); }
+  // Rows that `from` has and `to` writes: less than a chunk.
+  std::int64_t moved(int from, int to) const {
+    return std::max<std::int64_t>(
+        std::min(end(from), written_to(to)) - std::max(begin(from), written_from(to)), 0);
+  }
+
+ private:
+  std::vector<std::int64_t> begins_;
+};
+
+comm::Message message_of(int peer, std::string& bytes) {
+  return {peer, Tensor::wrap(bytes.data(), {std::ssize(bytes)}, DType::uint8, nullptr)};
+}
+
+// Changes `own`, the rows that this rank has, into those that it writes.
+void move_to_writers(const comm::Group& group, const RowLayout& layout, std::size_t row_bytes,
+                     Rows& own) {
+  const int mine = group.rank();
+  const std::int64_t begin = layout.begin(mine), end = layout.end(mine);
+  const std::int64_t kept_from = std::min(layout.written_from(mine), end);
+  std::vector<std::string> sent, received;  // what messages point to
+  sent.reserve(1);
+  received.reserve(static_cast<std::size_t>(group.size()));
+  std::vector<comm::Message> sends, receives;
+  Rows written;
+  written.add(end - kept_from,
+              [own, skipped = kept_from - begin](std::int64_t first, std::int64_t count) {
+                return own.read(skipped + first, count);
+              });
+  comm::run_collectively(group, [&] {
+    if (kept_from > begin) sent.push_back(own.read(0, kept_from - begin));
+  });
+  for (int rank = 0; rank < group.size(); ++rank) {
+    if (rank < mine && layout.moved(mine, rank) > 0) sends.push_back(message_of(rank, sent[0]));
+    const std::int64_t rows = rank > mine ? layout.moved(rank, mine) : 0;
+    if (rows == 0) continue;
+    std::string& bytes = received.emplace_back(static_cast<std::size_t>(rows) * row_bytes, '\0');
+    receives.push_back(message_of(rank, bytes));
+  }
+  group.exchange(sends, receives);
+  for (std::string& bytes : received) {
+    const std::int64_t rows = std::ssize(bytes) / static_cast<std::int64_t>(row_bytes);
+    written.add(rows,
+                [bytes = std::move(bytes), row_bytes](std::int64_t first, std::int64_t count) {
+                  return bytes.substr(static_cast<std::size_t>(first) * row_bytes,
+                                      static_cast<std::size_t>(count) * row_bytes);
+                });
+  }
+  own = std::move(written);
+}
+
+// An upper bound of what the chunks of a table take: deflate adds less than 1 % to incompressible
+// data; each chunk has a checksum, an index entry, and a placeholder that HDF5 writes first.
+std::int64_t max_chunk_bytes(const Table& table, std::int64_t rows) {
+  const std::int64_t raw = rows * static_cast<std::int64_t>(table.row_bytes),
+                     chunks = rows / hdf5::max_chunk + 1;
+  return raw + raw / 50 + 4096 * chunks * std::ssize(table.columns);
+}
 
 // Each rank of `group` passes the rows of some ranks, which follow those of the ranks before it.
 void write_rows(const comm::Group& group, const std::filesystem::path& folder,
                 const std::string& level, TimePoint origin, bool complete, const Tables& tables,
                 const std::vector<RowsOfRank>& rows) {
-  RowCounts own{}, before{}, totals{};
-  const auto add = [](RowCounts& sums, const RowCounts& counts) {
-    for (std::size_t i = 0; i < sums.size(); ++i) sums[i] += counts[i];
-  };
-  for (const RowsOfRank& of_rank : rows) add(own, of_rank.counts);
-  const std::vector<RowCounts> all = comm::all_gather_value(group, own);
-  for (int rank = 0; rank < group.size(); ++rank) {
-    if (rank == group.rank()) before = totals;
-    add(totals, all[static_cast<std::size_t>(rank)]);
-  }
-  std::vector<Piece> pieces;
+  std::vector<RankRow> rank_rows;
+  std::vector<MemoryRow> memory_rows;
+  RowCounts own{};
   for (const RowsOfRank& of_rank : rows) {
-    const std::array<const void*, 2> others{&of_rank.part.row, of_rank.part.memory.data()};
-    for (std::size_t i = 0; i < tables.size(); ++i) {
-      // HDF5 allocates no storage for a table without any rows.
-      if (totals[i] == 0) continue;
-      Piece piece{tables[i].name, tables[i].type.get(), hdf5::Storage::whole,
-                  Box{{before[i]}, {of_rank.counts[i]}}};
-      if (i < part_tables.size()) {
-        piece.read = std::bind_front(of_rank.read, part_tables[i]);
-      } else {
-        piece.values = others[i - part_tables.size()];
-      }
-      pieces.push_back(std::move(piece));
+    rank_rows.push_back(of_rank.part.row);
+    memory_rows.insert(memory_rows.end(), of_rank.part.memory.begin(), of_rank.part.memory.end());
+    for (std::size_t i = 0; i < own.size(); ++i) own[i] += of_rank.counts[i];
+  }
+  const auto all_rank_rows = comm::gather_values(group, rank_rows, 0);
+  const auto all_memory_rows = comm::gather_values(group, memory_rows, 0);
+  const std::vector<RowCounts> counts = comm::all_gather_value(group, own);
+  std::vector<Piece> pieces;
+  RowCounts totals{};
+  std::int64_t chunk_bytes = 0;
+  for (std::size_t i = 0; i < tables.size(); ++i) {
+    std::vector<std::int64_t> of_table;
+    for (const RowCounts& of_rank : counts) of_table.push_back(of_rank[i]);
+    const RowLayout layout(of_table);
+    totals[i] = layout.total();
+    if (totals[i] == 0) continue;  // there is nothing to write
+    chunk_bytes += max_chunk_bytes(tables[i], totals[i]);
+    Rows mine;
+    for (const RowsOfRank& of_rank : rows) {
+      mine.add(of_rank.counts[i], std::bind_front(of_rank.read, part_tables[i]));
     }
-    add(before, of_rank.counts);
+    move_to_writers(group, layout, tables[i].row_bytes, mine);
+    const std::int64_t first = layout.written_from(group.rank());
+    Piece piece{tables[i].name,
+                hdf5::no_id,
+                hdf5::Storage::deflated_chunks,
+                Box{{first}, {layout.written_to(group.rank()) - first}},
+                nullptr,
+                [mine = std::move(mine)](std::int64_t at, std::int64_t count) {
+                  return mine.read(at, count);
+                },
+                &tables[i]};
+    pieces.push_back(std::move(piece));
   }
   const auto structure = [&](hid_t file) {
-    hdf5::write_title(file, "trace of reelmesh");
+    hdf5::write_title(file, "trace of reelmesh", hdf5::format_version);
     hdf5::write_attribute(file, "level", level);
     hdf5::write_attribute(file, "start", with_milliseconds(origin));
     hdf5::write_flag(file, "complete", complete);
     for (std::size_t i = 0; i < tables.size(); ++i) create_table(file, tables[i], totals[i]);
+    const auto write = [&](const Table& table, const auto& of_ranks) {
+      std::string bytes;
+      for (const auto& of_rank : of_ranks) bytes += bytes_of(of_rank);
+      write_table(file, table, bytes);
+    };
+    write(rank_table(), all_rank_rows);
+    write(memory_table(), all_memory_rows);
   };
-  write_pieces(group, folder / "trace.h5", structure, 0, pieces);
+  write_pieces(group, folder / "trace.h5", structure, chunk_bytes, pieces);
 }
 
 // The earliest row of the rank on the clock of rank 0; without rows, when recording began.

@@ -1,22 +1,23 @@
 #pragma once
-// The tables of trace.h5: rows with the same layout in memory and in the file, and what describes
-// their columns.
+// The tables of trace.h5: their rows in memory, and what describes their columns.
 #include <array>
 #include <cstdint>
 #include <string>
 #include <vector>
 
 #include "base/trace.hpp"
-#include "store/hdf5.hpp"
+#include "store/table.hpp"
 #include "store/trace.hpp"
 
 namespace reelmesh {
 
 struct SpanRow {
   std::int32_t rank;
-  char lane[16];
-  char name[48];
+  std::int16_t name;  ///< number of trace::all_spans
+  std::int8_t lane;   ///< number of trace::all_lanes
+  char unused;
   std::int32_t clip, step, layer;
+  char unused_too[4];
   std::int64_t start_ns, duration_ns, bytes, flops, memory_bytes;
 };
 
@@ -49,14 +50,14 @@ struct RankRow {
 
 struct MemoryRow {
   std::int32_t rank;
-  char place[12];
-  char purpose[16];
+  std::int8_t place;    ///< 0 host, 1 device
+  std::int8_t purpose;  ///< Purpose
+  char unused[2];
   std::int64_t peak_bytes, bytes_at_peak;
 };
 
-// No padding between members, since rows are compared as bytes after writing.
-static_assert(sizeof(SpanRow) == 120 && sizeof(MessageRow) == 64 && sizeof(CounterRow) == 32);
-static_assert(sizeof(RankRow) == 400 && sizeof(MemoryRow) == 48);
+// Without gaps, as rows are written to files and compared as bytes.
+static_assert(sizeof(SpanRow) == 64 && sizeof(MessageRow) == 64 && sizeof(CounterRow) == 32);
 
 /// Values of CounterRow::counter. The first are those of Purpose on the host, then on the device.
 enum class TraceCounter : std::uint8_t {
@@ -67,21 +68,11 @@ enum class TraceCounter : std::uint8_t {
 };
 inline constexpr std::size_t trace_counters = 2 * purposes + 2;
 
-struct Table {
-  const char* name;
-  const char* long_name;
-  std::size_t row_bytes;
-  hdf5::Datatype type;
-  std::vector<std::string> long_names, units;  ///< per column
-};
 Table span_table();
 Table message_table();
 Table counter_table();
 Table rank_table();
 Table memory_table();
-
-/// Makes a dataset of `rows` rows with the attributes long_name, long_names and units.
-hdf5::Dataset create_table(hid_t file, const Table& table, std::int64_t rows);
 
 /// Times are this rank's.
 SpanRow to_span_row(const trace::Span& span, int rank);

@@ -9,8 +9,6 @@
 namespace reelmesh {
 namespace {
 
-constexpr Axis clip_axis{"clip", "number of the clip"};
-
 hdf5::Group make_group(hid_t parent, const std::string& name) {
   return hdf5::Group(hdf5::check_in(
       parent, H5Gcreate2(parent, name.c_str(), H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT),
@@ -70,10 +68,10 @@ void write_size(hid_t parent, const Shape& size, const std::vector<int>& numbers
   }
   const std::int64_t count = std::ssize(numbers);
   Scales scales(group.get());
-  scales.add(clip_axis, {numbers.begin(), numbers.end()});
+  scales.add(axes::clip, {numbers.begin(), numbers.end()});
   const auto finish = [&](const hdf5::Dataset& dataset, const char* meaning, const char* units) {
     hdf5::describe(dataset.get(), meaning, units);
-    scales.attach(dataset.get(), {clip_axis}, {count});
+    scales.attach(dataset.get(), {axes::clip}, {count});
   };
   finish(hdf5::write_texts(group.get(), "prompt", prompts), "prompt", "");
   const hdf5::Dataset seed = hdf5::create_dataset(group.get(), "seed", H5T_NATIVE_UINT64, {count});
@@ -87,7 +85,7 @@ void write_size(hid_t parent, const Shape& size, const std::vector<int>& numbers
   shape.insert(shape.begin(), count);
   const hdf5::Dataset video = create_video(group.get(), shape, numbers, record);
   hdf5::describe(video.get(), "videos, RGB", "1");
-  scales.attach(video.get(), {clip_axis, axes::frame, axes::height, axes::width, axes::channel},
+  scales.attach(video.get(), {axes::clip, axes::frame, axes::height, axes::width, axes::channel},
                 shape);
   const bool equal_rates =
       std::ranges::adjacent_find(rates, std::ranges::not_equal_to()) == rates.end();

@@ -6,6 +6,7 @@ import numpy
 
 from support import (ERROR, LONG, Reference, Scratch, command_of, execute, launch, main,
                      only_long, read_clip, run, run_unlike)
+from tables import table
 
 GPUS = {"REELMESH_EMULATED_GPUS": "8", "REELMESH_EMULATED_GPU_DELAY": "100"}
 # 512 video tokens, and those of the text.
@@ -22,7 +23,7 @@ class AttentionOnGpu(Scratch):
     def kernels(self, name):
         """What computed on the GPUs, as the trace says; without attention that has a bias."""
         with h5py.File(self.folder / name / "trace.h5") as trace:
-            ranks = trace["ranks"][:]
+            ranks = table(trace, "ranks")
         self.assertEqual(int(ranks["padded_products"].sum()), 0)
         found = {kernel for text in ranks["kernels"] for kernel in text.decode().split("; ")}
         for kind in ("attention", "convolutions", "products"):

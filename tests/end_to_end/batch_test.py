@@ -7,6 +7,7 @@ import h5py
 import opensora_test
 import support
 from support import ERROR, LONG, Scratch, clip_file, main, read_clip, run
+from tables import table
 
 PROMPTS = ["A red fox runs.",
            "Waves break on black rocks.",
@@ -39,7 +40,7 @@ class Batches(Scratch):
     def steps(self, output):
         """rank -> [(clip, step)] of its denoising steps in the trace."""
         with h5py.File(self.folder / output / "trace.h5", "r") as file:
-            spans = file["spans"][()]
+            spans = table(file, "spans")
         found = {}
         for span in spans[spans["name"] == b"denoise_step"]:
             found.setdefault(int(span["rank"]), []).append((int(span["clip"]), int(span["step"])))

@@ -12,6 +12,7 @@ from interrupted import Interrupted
 from media import MEDIA
 from support import (BACKEND, DATA, ERROR, main, options_of, read_clip, read_safetensors,
                      relative, run, send)
+from tables import table
 
 STOPPED, USAGE = 75, 64
 CASES = json.loads((DATA / "cache/reference.json").read_text())
@@ -43,7 +44,7 @@ def options_of_open_sora(case, output, **more):
 def computed_in(output):
     """From trace.h5: clip -> for each step whether it was computed."""
     with h5py.File(output / "trace.h5") as file:
-        spans = file["spans"][()]
+        spans = table(file, "spans")
     steps = {}
     for span in spans[numpy.isin(spans["name"], [b"denoise_step", b"reuse_step"])]:
         steps.setdefault(int(span["clip"]), {})[int(span["step"])] = span["name"] == b"denoise_step"
@@ -216,7 +217,7 @@ class CacheTest(Interrupted):
         output = self.make(options_of_case(case, self.folder / "host", parallel__weights="host",
                                            output__video="no", trace__level="ops"))
         with h5py.File(output / "trace.h5") as file:
-            spans = file["spans"][()]
+            spans = table(file, "spans")
         fetches = spans[(spans["name"] == b"weights") & (spans["step"] >= 0)]
         self.assertEqual(set(fetches["step"]), {0, case["steps"] - 1})
 

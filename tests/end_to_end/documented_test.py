@@ -14,6 +14,7 @@ import h5py
 
 from media import MediaReference
 from support import Reference, Scratch, clip_file, command_of, main, start
+from tables import table
 
 SOURCE = pathlib.Path(os.environ["REELMESH_SOURCE"])
 sys.path.insert(0, str(SOURCE / "tools"))
@@ -23,7 +24,7 @@ PAGES = ("tools/result_files.md", "lib/store/README.md")  # restart files are fo
 KINDS = ("attributes", "datasets", "columns")
 LATENTS = "latent_frame, latent_channel, latent_height, latent_width"
 # Attributes of each file and dataset, from the section on all files; those of dimension scales.
-OF_DATASETS = {"long_name", "units", "long_names", "checksum", "coordinates"}
+OF_DATASETS = {"long_name", "units", "flag_values", "flag_meanings", "checksum", "coordinates"}
 OF_SCALES = {"CLASS", "NAME", "REFERENCE_LIST", "DIMENSION_LIST", "DIMENSION_LABELS"}
 
 
@@ -76,21 +77,15 @@ def attributes_of_files():
 
 def type_of(dtype, shape=()):
     """As the page writes it. shape: of an attribute."""
-    names = h5py.check_enum_dtype(dtype)
-    if dtype.kind == "b" or names == {"FALSE": 0, "TRUE": 1}:
-        return "flag"
-    if names is not None:
-        return "enum"
-    if dtype.names is not None:
-        return "table"
     if h5py.check_string_dtype(dtype) is not None and dtype.kind == "O":
         return "texts" if shape else "text"
-    return dtype.str[1:] if dtype.kind == "S" else dtype.name
+    return dtype.name
 
 
 def attribute_type(item, name):
     attribute = h5py.h5a.open(item.id, name.encode())
-    return type_of(attribute.dtype, attribute.shape)
+    found = type_of(attribute.dtype, attribute.shape)
+    return "flag" if found == "int8" else found
 
 
 class DocumentedTest(Scratch):
@@ -123,20 +118,22 @@ class DocumentedTest(Scratch):
         attributes = set(dataset.attrs) - OF_SCALES
         self.assertLessEqual(attributes, OF_DATASETS, where)
         self.assertIn("long_name", attributes, where)
-        self.assertIn("units", attributes, where)
-        if dataset.dtype.names is None:
-            number = "" if cells["type"] == "text" else "1"
-            self.assertEqual(dataset.attrs["units"], cells["unit"] or number, where)
+        number = "" if cells["type"] == "text" else "1"
+        self.assertEqual(dataset.attrs["units"], cells["unit"] or number, where)
 
-    def check_columns(self, where, dataset, documented):
-        self.compare(f"columns of {where}", dataset.dtype.names, documented)
-        self.assertEqual(list(dataset.dtype.names), list(documented), f"order in {where}")
-        long_names, units = dataset.attrs["long_names"], dataset.attrs["units"]
-        self.assertEqual(len(long_names), len(documented), where)
-        for i, (name, cells) in enumerate(documented.items()):
-            self.assertEqual(type_of(dataset.dtype[name]), cells["type"], f"{where}: {name}")
-            self.assertEqual(units[i], cells["unit"], f"{where}: {name}")
-            self.assertTrue(long_names[i], f"{where}: {name}")
+    def check_table(self, where, group, dimension, documented):
+        self.assertEqual(set(group.attrs), {"long_name"}, where)
+        self.compare(f"columns of {where}", set(group) - ({dimension} - set(documented)),
+                     documented)
+        for name, cells in documented.items():
+            column, of_column = group[name], f"{where}: {name}"
+            self.assertTrue(column.attrs["long_name"], of_column)
+            self.assertEqual(column.attrs["units"], cells["unit"], of_column)
+            self.assertLessEqual(set(column.attrs) - OF_SCALES, OF_DATASETS, of_column)
+            self.assertEqual("enum" if "flag_meanings" in column.attrs else type_of(column.dtype),
+                             cells["type"], of_column)
+            scale = column if name == dimension else column.dims[0][0]
+            self.assertEqual((scale, column.shape), (group[dimension], group[dimension].shape))
 
     def check_group(self, where, group, datasets, scales=True):
         """scales: each dimension has a dataset with its indices."""
@@ -154,15 +151,19 @@ class DocumentedTest(Scratch):
 
     def check_tables(self, where, file, tables):
         """All tables of a file; `tables` has their columns below headings with their paths."""
-        def visit(name, item):
-            if isinstance(item, h5py.Dataset) and item.dtype.names is not None:
-                self.check_columns(f"{where}: /{name}", item, tables.of(f"/{name}", "columns"))
-        file.visititems(visit)
+        documented = {name: cells for name, cells in tables.of("", "datasets").items()
+                      if cells["type"] == "table"}
+        found = {f"/{name}" for name in ("spans", "messages", "counters", "ranks", "memory",
+                                         "states", "provenance/hosts") if name in file}
+        self.assertEqual(set(documented), found, where)
+        for name, cells in documented.items():
+            self.check_table(f"{where}: {name}", file[name], *cells["dimensions"],
+                             tables.of(name, "columns"))
 
     @staticmethod
     def at_root(datasets):
         return {name.removeprefix("/"): cells for name, cells in datasets.items()
-                if "/" not in name.removeprefix("/")}
+                if "/" not in name.removeprefix("/") and cells["type"] != "table"}
 
     def check_spans(self, spans):
         for name, lane in set(zip(spans["name"], spans["lane"])):
@@ -176,7 +177,7 @@ class DocumentedTest(Scratch):
             self.check_group(path.name, file, self.at_root(tables.of("", "datasets")), scales)
             self.check_tables(path.name, file, tables)
             if "spans" in file:
-                self.check_spans(file["spans"][()])
+                self.check_spans(table(file, "spans"))
 
     def test_clip_index_and_trace(self):
         self.make(self.options)
@@ -186,13 +187,11 @@ class DocumentedTest(Scratch):
         tables = Tables(parts["job.h5"])
         self.check_file(self.output / "job.h5", tables)
         with h5py.File(self.output / "job.h5", "r") as job:
-            self.assertEqual(set(job), {"clips", "provenance", "requests", "states", "trace",
+            self.assertEqual(set(job), {"clip", "clips", "provenance", "requests", "states", "trace",
                                         "videos"})
             self.check_attributes("/provenance", job["provenance"],
                                   tables.of("/provenance", "attributes"))
             self.assertEqual(list(job["provenance"]), ["hosts"])
-            self.check_dataset("hosts", job["provenance/hosts"],
-                               tables.of("", "datasets")["/provenance/hosts"])
             self.assertEqual(list(job["videos"]), ["16x112x48"])
             self.check_group("/videos", job["videos/16x112x48"],
                              tables.of("/videos/FRAMESxHEIGHTxWIDTH", "datasets"))
@@ -238,9 +237,9 @@ class DocumentedTest(Scratch):
         self.make(self.options)
         documented = Tables(sections()["All HDF5 files"]).of("", "attributes")
         self.assertEqual(set(documented), OF_DATASETS | {"format_version", "title"})
-        for path in (clip_file(self.output), self.output / "job.h5"):
+        for path, version in ((clip_file(self.output), 1), (self.output / "job.h5", 2)):
             with h5py.File(path, "r") as file:
-                self.assertEqual(file.attrs["format_version"], 1)
+                self.assertEqual(file.attrs["format_version"], version)
                 self.assertIn("of reelmesh", file.attrs["title"])
 
 

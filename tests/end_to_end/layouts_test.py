@@ -10,6 +10,7 @@ import h5py
 import numpy
 
 from support import Reference, Scratch, main, only_long, read_clip
+from tables import table
 
 PHASED = {"parallel.mode": "phased"}
 
@@ -83,7 +84,7 @@ class LayoutsTest(Scratch):
                 held = [heads // ulysses + (r % ulysses < heads % ulysses)
                         for r in range(ring * ulysses)]
                 with h5py.File(self.folder / "output/trace.h5", "r") as trace:
-                    spans = trace["spans"][()]
+                    spans = table(trace, "spans")
                 steps = spans[(spans["name"] == b"denoise_step") & (spans["clip"] == 0)]
                 layers = spans[(spans["name"] == b"transformer_block") & (spans["clip"] == 0)]
                 for rank in range(ranks):

@@ -14,6 +14,7 @@ import numpy
 from support import (BACKEND, ERROR, LONG, PROGRAM, WARNING, Reference, Scratch, clip_file,
                      command_of, execute, flip_bit, main, read_attributes, read_clip, read_header,
                      result_files, run, start, state_of, trace_complete)
+from tables import table
 
 DIMENSIONS = {
     "time": ("frame",),
@@ -175,7 +176,7 @@ class FilesTest(Output):
 class TraceTest(Output):
     def spans(self):
         with h5py.File(self.output / "trace.h5", "r") as trace:
-            return trace["spans"][()], trace["ranks"][()]
+            return table(trace, "spans"), table(trace, "ranks")
 
     def check_order(self, spans, tolerance_ns=20_000_000):
         """All spans are on one clock: the stages of a clip follow each other across ranks."""

@@ -10,6 +10,7 @@ import numpy
 
 from support import (ERROR, LONG, PROGRAM, DATA, Reference, Scratch, command_of, execute, main,
                      only_long, read_clip, result_files, run)
+from tables import table
 
 USAGE, DATA_ERROR, NO_INPUT, UNAVAILABLE = 64, 65, 66, 69
 MIB = 1 << 20
@@ -53,7 +54,7 @@ class PlanTest(PlanCase):
         for ranks, options in ((1, demo), (3, self.tiny(parallel__mode="split"))):
             self.make(options, ranks)
             with h5py.File(pathlib.Path(options["output.path"]) / "trace.h5") as file:
-                memory = file["memory"][()]
+                memory = table(file, "memory")
             memory = memory[memory["place"] == b"host"]
             for planned in self.planned(options, "--ranks", ranks)["by_rank"]:
                 parts = planned["memory"]["parts"]
@@ -80,7 +81,7 @@ class PlanTest(PlanCase):
             options["output.path"] = self.folder / name
             self.make(options, 3)
             with h5py.File(self.folder / name / "trace.h5") as file:
-                spans = file["spans"][()]
+                spans = table(file, "spans")
             steps = spans[spans["name"] == b"denoise_step"]
             for planned in self.planned(options, "--ranks", 3)["by_rank"]:
                 sent = steps[steps["rank"] == planned["rank"]]["bytes"]
@@ -97,7 +98,7 @@ class PlanTest(PlanCase):
             step = self.planned(options, "--ranks", ranks)["step"]
             self.make(options, ranks)
             with h5py.File(options["output.path"] / "trace.h5") as file:
-                spans = file["spans"][()]
+                spans = table(file, "spans")
             steps = spans[(spans["name"] == b"denoise_step") & (spans["step"] == 0)]
             self.assertEqual(step["flops"], steps["flops"].sum() / 2, more)  # of two clips
             found.append(step["flops"])
@@ -243,7 +244,7 @@ class TrainingTest(PlanCase):
             self.assertEqual(planned["description"].strip(), said.strip())
             self.assertEqual(planned["training"]["clips_of_step"], options.get("train.batch", 1))
             with h5py.File(options["output.path"] / "trace.h5") as file:
-                spans, rows = file["spans"][()], file["ranks"][()]
+                spans, rows = table(file, "spans"), table(file, "ranks")
             steps = spans[spans["name"] == b"train_step"]
             for rank, row in zip(planned["by_rank"], rows, strict=True):
                 mine = steps[steps["rank"] == rank["rank"]]
@@ -640,7 +641,7 @@ class LimitTest(PlanCase):
                 for name in ("latents", "video"):
                     numpy.testing.assert_array_equal(clip[name], free[i][name])
             with h5py.File(tight["output.path"] / "trace.h5") as file:
-                loads = file["spans"][()]
+                loads = table(file, "spans")
             # Loaded once: text encoder; for each clip: transformer and decoder. Two ranks make one
             # of the two clips each.
             loads = loads[(loads["name"] == b"load") & (loads["rank"] == 0)]
@@ -663,7 +664,7 @@ class MeasuredTest(PlanCase):
         outcome = run(options, 3, timeout=280)
         self.assertEqual(outcome.status, 0, outcome)
         with h5py.File(options["output.path"] / "trace.h5") as file:
-            measured = file["ranks"]["peak_memory_bytes"]
+            measured = file["ranks/peak_memory_bytes"][()]
         for planned in self.planned(options, "--ranks", 3)["by_rank"]:
             foreseen, real = planned["memory"]["peak"], measured[planned["rank"]]
             with self.subTest(name, role=planned["role"]):

@@ -14,6 +14,7 @@ import h5py
 
 from support import (ERROR, WARNING, Reference, Scratch, clip_file, command_of, finish, job_status,
                      main, names_of_states, only_long, programs_of, read_clip, run, send, start)
+from tables import table
 
 SIZES = ({"frames": 16, "steps": 24}, {"frames": 8, "steps": 8}, {"frames": 9, "steps": 16})
 
@@ -46,7 +47,7 @@ class QueueCase(Scratch):
     def spans(self, name, rank=None):
         """Sorted by rank and start."""
         with h5py.File(self.output / "trace.h5") as file:
-            spans = file["spans"][()]
+            spans = table(file, "spans")
         spans = spans[spans["name"] == name]
         return spans if rank is None else spans[spans["rank"] == rank]
 
@@ -138,7 +139,7 @@ class QueueTest(QueueCase):
         self.assertEqual({clip["clip"] for clip in found["at_work"]},
                          {rank["clip"] for rank in found["ranks"] if "clip" in rank})
         with h5py.File(self.output / "job.h5") as file:
-            self.assertEqual(names_of_states(file["states"][()]), clips * ["missing"])
+            self.assertEqual(names_of_states(table(file, "states")), clips * ["missing"])
             done = [name for name in file["clips"] if name in file["clips"]]
             self.assertGreaterEqual(len(done), found["complete"])
             self.assertEqual(file["clips"][min(done)].attrs["prompt"],

@@ -12,6 +12,7 @@ import h5py
 from interrupted import Interrupted
 from support import (BACKEND, ERROR, LONG, WARNING, Reference, clip_file, flip_bit, job_status,
                      main, names_of_states, only_long, read_clip, result_files, run, send)
+from tables import table
 
 STOPPED, WATCHDOG = 75, 76
 # A library that stops a rank within exit().
@@ -127,7 +128,7 @@ class RestartTest(Interrupted):
             """States and links of job.h5, and whether videos are there."""
             with h5py.File(self.output / "job.h5") as job:
                 video = next(iter(job["videos"].values()))["video"]
-                return (names_of_states(job["states"][()]), list(job["clips"]),
+                return (names_of_states(table(job, "states")), list(job["clips"]),
                         [bool(clip.any()) for clip in video])
 
         found = []

@@ -9,6 +9,7 @@ import numpy
 
 from support import (ERROR, LONG, WARNING, Reference, Scratch, clip_file, command_of, finish, main,
                      programs_of, run, send, start, trace_complete)
+from tables import table
 
 STOPPED = 75
 BYTES_SENT, CLIPS_WAITING = 10, 11
@@ -28,7 +29,7 @@ class TraceTest(Scratch):
 
     def tables(self):
         with h5py.File(self.output / "trace.h5") as file:
-            return {name: table[()] for name, table in file.items()}
+            return {name: table(file, name) for name in file}
 
     def check_sorted(self, tables):
         for name, column in (("spans", "start_ns"), ("counters", "time_ns")):

@@ -10,6 +10,7 @@ import h5py
 from interrupted import Interrupted
 from support import (BACKEND, DATA, ERROR, LONG, WARNING, Reference, job_status, main,
                      names_of_states, only_long, read_clip, run)
+from tables import table
 
 STOPPED = 75
 MACHINE = DATA.parents[2] / "inputs/machines/l40.cfg" if BACKEND else DATA.parent / "machine.cfg"
@@ -89,7 +90,7 @@ class TuneTest(Interrupted):
         self.check_kept(3, lines)
         self.check_bits()
         with h5py.File(self.output / "trace.h5") as trace:
-            spans = trace["spans"][()]
+            spans = table(trace, "spans")
         spans = spans[spans["name"] == b"denoise_step"]
         steps = [tuple(step) for step in spans[["rank", "clip", "step"]].tolist()]
         self.assertEqual(len(steps), len(set(steps)), "a step was made twice")
@@ -158,7 +159,7 @@ class TuneTest(Interrupted):
         with h5py.File(self.output / "job.h5") as job:
             self.assertEqual(job.attrs["status"], "stopped")
             self.assertNotIn("tuned", job.attrs)
-            states = names_of_states(job["states"][()])
+            states = names_of_states(table(job, "states"))
         self.assertEqual(states, ["saved" if i in saved else "missing" for i in range(3)])
 
     def is_between_layouts(self):

@@ -12,6 +12,7 @@ import numpy
 
 from interrupted import Interrupted
 from support import (DATA, ERROR, main, read_clip, read_safetensors, relative, run, write_header)
+from tables import table
 
 MODELS = DATA.parent / "wan"
 TEXTS, IMAGES = MODELS / "float32", MODELS / "image"
@@ -437,7 +438,7 @@ class TwoExperts(Interrupted):
             for found, exact in zip(self.latents(output, 2), expected):
                 numpy.testing.assert_array_equal(found, exact)
             with h5py.File(output / "trace.h5") as file:
-                spans = file["spans"][()]
+                spans = table(file, "spans")
             loads = spans[(spans["name"] == b"load") & (spans["rank"] == 0)]
             # The text encoder; the stage of denoising, which loads nothing yet; each expert for
             # each clip.

@@ -13,6 +13,7 @@ import h5py
 
 from support import (BACKEND, ERROR, PROGRAM, Reference, Scratch, command_of, execute, finish,
                      left_behind, main, programs_of, read_clip, result_files, run, start)
+from tables import table
 
 DATA, STOPPED = 65, 75
 STEPS = 40 if BACKEND else 200  # so many that a signal comes before the last one
@@ -31,7 +32,7 @@ class WeightsTest(Scratch):
     def memory(self, output):
         """Purpose -> bytes at the peak of that purpose, on the rank with the most."""
         with h5py.File(output / "trace.h5") as file:
-            memory = file["memory"][()]
+            memory = table(file, "memory")
         found = {}
         for row in memory:
             if row["place"] == (b"device" if BACKEND else b"host"):

@@ -11,7 +11,8 @@ import pathlib
 import statistics
 import sys
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "tools"))
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(ROOT / "tools"), str(ROOT / "tests/tools")]
 from reelmesh_results.span_names import names  # noqa: E402
 
 SKIPPED = 2
@@ -19,8 +20,9 @@ SKIPPED = 2
 
 def step_of(file):
     """Ranks that denoise, and seconds of a step."""
+    from tables import table
     steps = {}
-    for span in file["spans"][:]:
+    for span in table(file, "spans"):
         if span["name"].decode() == names.denoise_step:
             key = int(span["clip"]), int(span["step"])
             steps.setdefault(key, {})[int(span["rank"])] = int(span["duration_ns"]) * 1e-9

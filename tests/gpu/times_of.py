@@ -11,7 +11,8 @@ by their sizes. Needs h5py; ends with 77 without it.
 import pathlib
 import sys
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "tools"))
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(ROOT / "tools"), str(ROOT / "tests/tools")]
 from reelmesh_results.span_names import names  # noqa: E402
 
 STAGES = (names.load, names.encode, names.encode_image, names.encode_video, names.denoise_step,
@@ -114,11 +115,12 @@ def tables(spans):
 def main(out):
     try:
         import h5py
+        from tables import table
     except ImportError as error:
         print(f"left out: {error}")
         return 77
     with h5py.File(pathlib.Path(out, "trace.h5")) as file:
-        rows = file["spans"][:]
+        rows = table(file, "spans")
     spans = [{"name": row["name"].decode(), "clip": int(row["clip"]), "step": int(row["step"]),
               "start": int(row["start_ns"]), "duration": int(row["duration_ns"]),
               "flops": int(row["flops"]), "memory": int(row["memory_bytes"])}

@@ -15,7 +15,7 @@ except ImportError as missing:
 
 PATH = sys.argv[1]
 ATTRIBUTES = {
-    "format_version": 1,
+    "format_version": 2,
     "title": "job of reelmesh",
     "program": "reelmesh",
     "version": "0.1.0",
@@ -38,7 +38,7 @@ PROVENANCE = {
     "job_file": "",
     "options_given": ["prompt.text = two\nlines"],
     "git_revision": "abc1234",
-    "git_changed": True,
+    "git_changed": 1,
     "compiler": "GNU 12.2.0",
     "compiler_flags": "-O3",
     "build_type": "Release",
@@ -63,22 +63,25 @@ def check_attributes(item, expected):
 
 
 with h5py.File(PATH, "r") as file:
-    check("names", set(file), {"clips", "provenance", "requests", "states", "videos"})
+    check("names", set(file), {"clip", "clips", "provenance", "requests", "states", "videos"})
     checksum = file.attrs["checksum"]
     assert len(checksum) == 16 and int(checksum, 16), checksum
     check_attributes(file, ATTRIBUTES | {"checksum": checksum})
     check_attributes(file["provenance"], PROVENANCE)
     hosts = file["provenance/hosts"]
-    check("columns", hosts.dtype.names, ("rank", "host", "processor", "vectors", "device", "driver"))
-    check("hosts", [tuple(row) for row in hosts[()]],
-          [(0, b"node-1", b"fast", b"AVX2", b"cpu", b""),
-           (1, "nœud-02".encode(), b"", b"", b"H100", b"550.1")])
+    check("columns", set(hosts), {"rank", "host", "processor", "vectors", "device", "driver"})
+    check("ranks", list(hosts["rank"]), [0, 1])
+    for name, values in {"host": ["node-1", "nœud-02"], "processor": ["fast", ""],
+                         "vectors": ["AVX2", ""], "device": ["cpu", "H100"], "driver": ["", "550.1"]}.items():
+        check(name, list(hosts[name].asstr()[()]), values)
 
     states = file["states"]
-    check("names of states", h5py.check_enum_dtype(states.dtype["state"]),
-          {"MISSING": 0, "SAVED": 1, "FAILED": 2, "COMPLETE": 3, "PREVIEW": 4})
-    check("states", [tuple(row) for row in states[()]],
-          [(0, 3, b""), (1, 4, b""), (2, 2, "NaN in größe".encode())])
+    check("columns", set(states), {"clip", "state", "reason"})
+    check("clips of states", list(states["clip"]), [0, 1, 2])
+    check("states", list(states["state"]), [3, 4, 2])
+    check("names of states", states["state"].attrs["flag_meanings"],
+          "MISSING SAVED FAILED COMPLETE PREVIEW")
+    check("reasons", list(states["reason"].asstr()[()]), ["", "", "NaN in größe"])
     check("requests", list(file["requests"].asstr()[()]),
           ['{"prompt":"one"}', '{"prompt":"zwei größe"}', '{"prompt":"three"}'])
     # Clip 2 has failed: nothing leads to the file of its name, which another job wrote.
@@ -86,9 +89,12 @@ with h5py.File(PATH, "r") as file:
     check("shape", file["clips/000001/video"].shape, (3, 4, 6, 3))
     link = file.get("clips/000001", getlink=True)
     check("link", (link.filename, link.path), ("clips/000001.h5", "/"))
-    for table in (states, hosts):
-        for name in ("long_names", "units"):
-            check(f"{name} of {table.name}", len(table.attrs[name]), len(table.dtype.names))
+    for table, dimension in ((states, "clip"), (hosts, "rank")):
+        for name, column in table.items():
+            assert column.attrs["long_name"] and "units" in column.attrs, column
+            check(f"scale of {column.name}", table[dimension] if name == dimension
+                  else column.dims[0][0], table[dimension])
+    check("scale of /requests", file["requests"].dims[0][0], file["clip"])
     one = file["clips/000000/video"][()]
 
 for engine in ("h5netcdf", "netcdf4"):
@@ -100,5 +106,13 @@ for engine in ("h5netcdf", "netcdf4"):
         check("seeds", data.seed.values, [0, 1, 2**64 - 1])
         check("clips", data["clip"].values, [0, 1, 2])
         check("time", data.video.coords["time"].values, [0, 0.125, 0.25])
+
+    with xarray.open_dataset(PATH, group="states", engine=engine) as data:
+        check("states", data.state.sel(clip=[2, 0]).values, [2, 3])
+        check("reasons", data.reason.values, ["", "", "NaN in größe"])
+    with xarray.open_dataset(PATH, group="provenance/hosts", engine=engine) as data:
+        check("host", data.host.sel(rank=1).item(), "nœud-02")
+    with xarray.open_dataset(PATH, engine=engine) as data:
+        check("requests", data.requests.sel(clip=1).item(), '{"prompt":"zwei größe"}')
 
 subprocess.run(["h5dump", "-H", PATH], check=True, stdout=subprocess.DEVNULL)

@@ -32,7 +32,7 @@ DAMAGES = {
              frames_that_are_missing),
     "trace": (truncated, empty, foreign, foreign_hdf5, newer, half_written, a_folder,
               a_table_that_is_missing, a_table_without_a_column)}
-NEWER = ("is of format version 2, this tool reads up to 1: use the tools of the reelmesh that "
+NEWER = ("is of format version 3, this tool reads up to 2: use the tools of the reelmesh that "
          "wrote it")
 
 

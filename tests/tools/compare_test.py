@@ -244,15 +244,16 @@ class Processes(unittest.TestCase):
         try:
             import h5py
             import numpy
+            from tables import write_table
         except ImportError as error:
             self.skipTest(f"{sys.executable}: {error}")
         with h5py.File(self.folder / "trace.h5", "w") as trace:
             rows = [(b"encode", 0, -1, 9e9), (b"encode", 0, -1, 1e9)]
             rows += [(b"denoise_step", 0, step, 1e9 if step < 3 else 5e8) for step in range(5)]
-            trace["spans"] = numpy.array(rows, dtype=[
-                ("name", "S16"), ("clip", "i4"), ("step", "i4"), ("duration_ns", "i8")])
-            trace["ranks"] = numpy.array(
-                [(3 << 30,)], dtype=[("peak_device_memory_bytes", "i8")])
+            write_table(trace, "spans", numpy.array(rows, dtype=[
+                ("name", "S16"), ("clip", "i4"), ("step", "i4"), ("duration_ns", "i8")]))
+            write_table(trace, "ranks", numpy.array(
+                [(3 << 30,)], dtype=[("peak_device_memory_bytes", "i8")]))
         self.reelmesh = self.script("reelmesh", f"""
             [ "$1" = run ] || {{ echo reelmesh 1; exit; }}
             while [ "$1" != --output.path ]; do shift; done

@@ -89,14 +89,16 @@ class Run(unittest.TestCase):
         try:
             import h5py
             import numpy
+            from tables import write_table
         except ImportError:
             return False
         with h5py.File(self.folder / "trace.h5", "w") as file:
             rows = [(0, b"denoise_step", 0, step, 0, 4 * 10**8, 0, 0) for step in range(5)]
-            file["spans"] = numpy.array(rows, dtype=[
+            write_table(file, "spans", numpy.array(rows, dtype=[
                 ("rank", "i4"), ("name", "S16"), ("clip", "i4"), ("step", "i4"), ("start_ns", "i8"),
-                ("duration_ns", "i8"), ("flops", "i8"), ("memory_bytes", "i8")])
-            file["ranks"] = numpy.array([(1 << 30,)], dtype=[("peak_device_memory_bytes", "i8")])
+                ("duration_ns", "i8"), ("flops", "i8"), ("memory_bytes", "i8")]))
+            write_table(file, "ranks", numpy.array(
+                [(1 << 30,)], dtype=[("peak_device_memory_bytes", "i8")]))
         return True
 
     def run_parts(self, groups, *words):

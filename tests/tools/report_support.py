@@ -6,6 +6,7 @@ import unittest
 import h5py
 import numpy as np
 import results_support as support
+from tables import write_table
 from tool_support import ToolTest
 
 FFMPEG = shutil.which("ffmpeg")
@@ -26,15 +27,15 @@ def trace_of(folder, rows, complete=True, level="ops"):
     folder.mkdir(parents=True, exist_ok=True)
     ranks = 1 + max((row[0] for row in rows), default=0)
     with h5py.File(folder / "trace.h5", "w") as file:
-        file.attrs.update({"format_version": 1, "level": level, "start": "2026-01-31T12:00:01Z"})
-        file.attrs.create("complete", int(complete), dtype=support.BOOL)
+        file.attrs.update({"format_version": 2, "level": level, "start": "2026-01-31T12:00:01Z"})
+        file.attrs.create("complete", int(complete), dtype="i1")
         encoded = [(row[0], row[1].encode(), row[2].encode(), *row[3:]) for row in rows]
-        file["spans"] = np.array(encoded, support.SPAN)
+        write_table(file, "spans", np.array(encoded, support.SPAN))
         found = np.zeros(ranks, support.RANK)
         for i in range(ranks):
             found[i] = (i, b"node-a", b"denoise", b"cpu", 1, 9000, 0, 0, 0, b"", 0, 20000, 9500,
                         1e11, 5e10)
-        file["ranks"] = found
+        write_table(file, "ranks", found)
 
 
 class Report(ToolTest):

@@ -22,6 +22,7 @@ except ImportError as missing:
 import damages
 import results_support as support
 from report_support import SPANS, Report
+from tables import table, write_table
 from tool_support import TOOLS
 
 
@@ -238,9 +239,9 @@ class Numbers(Report):
         self.job(3, states={i: ("missing", "") for i in range(3)}, status="simulated",
                  measured_seconds=1234.0)
         with h5py.File(self.out / "trace.h5", "r+") as file:
-            ranks = file["ranks"][()]
+            ranks = table(file, "ranks")
             ranks["peak_memory_bytes"] = 0
-            file["ranks"][...] = ranks
+            write_table(file, "ranks", ranks)
         page = self.page()
         for part in ("<dd>3</dd><dt>clips that would be made</dt>",
                      "<dd>20 min 34 s</dd><dt>predicted time of the job</dt>",
@@ -370,9 +371,7 @@ class Errors(Report):
                              ((7, "compute", "a", 0, 0, 0, 5, 1, 0, 0, 0), "spans has rank 7")):
             self.job(rows=[row])
             with h5py.File(self.out / "trace.h5", "a") as file:
-                rank = file["ranks"][:1]
-                del file["ranks"]
-                file["ranks"] = rank
+                write_table(file, "ranks", table(file, "ranks")[:1])
             self.refused(65, message, self.out, "--json")
 
     def test_clips_that_are_none(self):

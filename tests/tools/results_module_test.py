@@ -22,6 +22,7 @@ except ImportError as missing:
     sys.exit(77)
 
 import results_support
+from tables import table, write_table
 from tool_support import TOOLS, ToolTest
 
 import reelmesh_results
@@ -91,7 +92,7 @@ class Jobs(ToolTest):
     @needs_pandas
     def test_spans(self):
         with h5py.File(self.out / "trace.h5") as file:
-            rows = file["spans"][()]
+            rows = table(file, "spans")
         spans = reelmesh_results.open(self.out).spans()
         self.assertEqual(len(spans), len(rows))
         for name in ("lane", "name"):
@@ -104,11 +105,35 @@ class Jobs(ToolTest):
                          of_rank["duration_ns"][of_rank["name"] == b"denoise_step"].sum())
 
     @needs_pandas
+    def test_tables_of_earlier_versions(self):
+        """Compound datasets, with texts of fixed length and enumerations of HDF5."""
+        import pandas.testing
+        job = reelmesh_results.open(self.out)
+        spans, ranks = job.spans(), job.ranks()
+        kinds = {"spans": results_support.SPAN, "ranks": results_support.RANK,
+                 "memory": results_support.MEMORY, "counters": results_support.SAMPLE,
+                 "messages": results_support.MESSAGE}
+        with job.trace() as trace:
+            memory = trace.memory.tolist()
+        with h5py.File(self.out / "trace.h5", "r+") as file:
+            for name, kind in kinds.items():
+                rows = np.empty(len(file[name]["rank"]), kind)
+                found = table(file, name)
+                for column in kind.names:
+                    rows[column] = found[column]
+                del file[name]
+                file[name] = rows
+            file.attrs["format_version"] = 1
+        pandas.testing.assert_frame_equal(job.spans(), spans)
+        self.assertEqual(job.ranks(), ranks)
+        with job.trace() as trace:
+            self.assertEqual(trace.memory.tolist(), memory)
+            self.assertEqual(trace.counter_names()[10], "BYTES_SENT")
+
+    @needs_pandas
     def test_a_trace_without_spans(self):
         with h5py.File(self.out / "trace.h5", "r+") as file:
-            kind = file["spans"].dtype
-            del file["spans"]
-            file["spans"] = np.empty(0, kind)
+            write_table(file, "spans", table(file, "spans")[:0])
         spans = reelmesh_results.open(self.out).spans()
         self.assertEqual((len(spans), list(spans)[:3]), (0, ["rank", "lane", "name"]))
 

@@ -10,6 +10,7 @@ import sys
 
 import h5py
 import numpy as np
+from tables import write_table
 
 TEXT = h5py.string_dtype("utf-8")
 BOOL = h5py.enum_dtype({"FALSE": 0, "TRUE": 1}, basetype="i1")
@@ -89,7 +90,7 @@ def write_index(folder, requests, states=None, status="complete", trace=True, **
     names = h5py.check_enum_dtype(STATE)
     with h5py.File(folder / "job.h5", "w") as file:
         file.attrs.update({
-            "format_version": 1, "title": "a job", "program": "reelmesh", "version": "0.1.0",
+            "format_version": 2, "title": "a job", "program": "reelmesh", "version": "0.1.0",
             "git_revision": "0123456789ab", "options": "model.path = inputs/demo_model\n",
             "plan": "1 rank on 1 host, CPU with 1 thread each; phased: all ranks do each stage in "
                     "turn\n",
@@ -104,7 +105,7 @@ def write_index(folder, requests, states=None, status="complete", trace=True, **
             if state in ("complete", "preview") or status == "unfinished":
                 file[f"clips/{i:06}"] = h5py.ExternalLink(clip_name(i), "/")
         file.require_group("clips")
-        file["states"] = rows
+        write_table(file, "states", rows)
         file.create_dataset("requests", data=[json.dumps(one) for one in requests], dtype=TEXT)
         if trace:
             file["trace"] = h5py.ExternalLink("trace.h5", "/")
@@ -113,7 +114,7 @@ def write_index(folder, requests, states=None, status="complete", trace=True, **
             "working_folder": "/home/user", "job_file": "", "git_revision": "0123456789ab",
             "compiler": "GNU 12.2.0", "compiler_flags": "-O3", "build_type": "Release",
             "model_path": "/home/user/inputs/demo_model", "weights_hash": "0123456789abcdef"})
-        provenance.attrs.create("git_changed", 0, dtype=BOOL)
+        provenance.attrs.create("git_changed", 0, dtype="i1")
         for name, words in (("command", ["reelmesh", "run"]), ("options_given", []),
                             ("libraries", ["Open MPI 4.1.4", "HDF5 1.10.8"]), ("environment", []),
                             ("slurm", ["SLURM_JOB_ID=17"])):
@@ -160,30 +161,27 @@ def steps_of(ranks, count, clips, level="ops"):
 def write_trace(folder, ranks=4, spans=2000, clips=2, complete=True, **attributes):
     folder.mkdir(parents=True, exist_ok=True)
     with h5py.File(folder / "trace.h5", "w") as file:
-        file.attrs.update({"format_version": 1, "title": "a trace", "level": "ops",
+        file.attrs.update({"format_version": 2, "title": "a trace", "level": "ops",
                            "start": "2026-01-31T12:00:01Z"} | attributes)
-        file.attrs.create("complete", int(complete), dtype=BOOL)
-        table = file.create_dataset("spans", (0,), SPAN, maxshape=(None,), chunks=(65536,))
-        end = 0
-        for rows in steps_of(ranks, spans, clips):
-            table.resize(len(table) + len(rows), 0)
-            table[-len(rows):] = rows
-            end = int(rows["start_ns"][-1] + rows["duration_ns"][-1])
+        file.attrs.create("complete", int(complete), dtype="i1")
+        rows = np.concatenate(list(steps_of(ranks, spans, clips)))
+        write_table(file, "spans", rows)
+        end = int(rows["start_ns"][-1] + rows["duration_ns"][-1])
         rank = np.zeros(ranks, RANK)
         for i in range(ranks):
             host = f"node-{'ab'[i * 2 // ranks]}".encode()
             rank[i] = (i, host, b"text+denoise+decode", b"cpu", 1,
                        90_000_000, 0, 100 * i, 0, b"", i, 200_000_000, 95_000_000, 5e10, 1e10)
-        file["ranks"] = rank
-        file["memory"] = np.array([(i, b"host", name, 4_000_000 * (k + 1), 3_000_000 * (k + 1))
-                                   for i in range(ranks) for k, name in
-                                   enumerate((b"activations", b"weights", b"workspace",
-                                              b"exchange", b"queue"))], MEMORY)
+        write_table(file, "ranks", rank)
+        write_table(file, "memory", np.array([(i, b"host", name, 4_000_000 * (k + 1), 3_000_000 * (k + 1))
+                                       for i in range(ranks) for k, name in
+                                       enumerate((b"activations", b"weights", b"workspace",
+                                                  b"exchange", b"queue"))], MEMORY))
         times = np.linspace(0, end, 50).astype(np.int64)
-        file["counters"] = np.array([(i, k, t, (k + 1) * 1_000_000 + n * 10_000,
-                                      (k + 1) * 1_000_000 + n * 20_000)
-                                     for i in range(ranks) for n, t in enumerate(times)
-                                     for k in (0, 1, 10)], SAMPLE)
+        write_table(file, "counters", np.array([(i, k, t, (k + 1) * 1_000_000 + n * 10_000,
+                                          (k + 1) * 1_000_000 + n * 20_000)
+                                         for i in range(ranks) for n, t in enumerate(times)
+                                         for k in (0, 1, 10)], SAMPLE))
         pairs = []
         for n, t in enumerate(times if ranks > 1 else []):
             for i in range(ranks):
@@ -191,7 +189,8 @@ def write_trace(folder, ranks=4, spans=2000, clips=2, complete=True, **attribute
                 pairs += [(i, peer, 0, 0, n, 0, t, 1500, 8_000, 7, n),
                           (peer, i, 1, 0, n, 0, t + 500, 1800, 8_000, 7, n)]
         messages = np.array(pairs, MESSAGE)
-        file["messages"] = messages[np.lexsort((messages["start_ns"], messages["rank"]))]
+        write_table(file, "messages",
+                    messages[np.lexsort((messages["start_ns"], messages["rank"]))])
 
 
 def write_job(folder, clips=2, ranks=4, spans=2000, frames=9, height=64, width=64, states=None,

@@ -65,7 +65,7 @@ CASES = {
         (damages.a_request_with_infinity, "found Infinity, expected a number"),
         (damages.a_trillion_requests, "has 1000000000000 texts, which the file cannot hold"))),
     "trace.h5": (read_trace, (
-        (damages.a_trillion_spans, "/spans has 0 of "),
+        (damages.a_trillion_spans, "/spans/rank has 0 of "),
         (damages.a_span_at_the_end_of_time, "expected times within half a year"),
         (damages.a_span_before_time, "expected times within half a year"),
         (damages.times_that_are_texts, "/spans has |S8 as start_ns, expected whole numbers"))),

@@ -10,17 +10,19 @@ import math
 import zlib
 
 import h5py
+import numpy as np
 
 from .errors import Error, fail
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2  # from 2 on tables are groups of columns; clips and metrics have 1
 MAX_READ = 1 << 30  # bytes that are read at a time, 178 million pixels and more
 MAX_TEXTS = 256 << 20  # bytes of all requests
 MAX_INFLATED = 1100  # how many times as long as its stored bytes deflated data may be
 FILTERS = {h5py.h5z.FILTER_SHUFFLE, h5py.h5z.FILTER_DEFLATE, h5py.h5z.FILTER_FLETCHER32}
-# numpy's kinds of columns that are not whole numbers; states were texts in earlier versions.
-COLUMNS = dict.fromkeys(("lane", "name", "host", "role", "device", "place", "purpose", "reason"),
-                        "S") | {"state": "iuS"}
+# Columns of texts, or of numbers with flag_meanings; numpy's kinds of them.
+TEXTS = ("host", "role", "device", "processor", "driver", "kernels", "reason")
+NAMES = ("lane", "name", "place", "purpose", "state")
+KINDS = dict.fromkeys(TEXTS, "SO") | dict.fromkeys(NAMES, "iuS")
 # What h5py raises for damaged files.
 ERRORS = (AttributeError, KeyError, OSError, OverflowError, RuntimeError, TypeError, ValueError)
 
@@ -47,8 +49,9 @@ def text(value):
 
 def row_as_dict(row):
     """A row of a table, texts as str and numbers as Python's."""
-    return {name: text(bytes(row[name]).rstrip(b"\0")) if row.dtype[name].kind == "S"
-            else row[name].item() for name in row.dtype.names}
+    return {name: (text(bytes(row[name]).rstrip(b"\0")) if row.dtype[name].kind == "S"
+                   else row[name] if row.dtype[name].kind == "O" else row[name].item())
+            for name in row.dtype.names}
 
 
 def attributes(thing):
@@ -117,20 +120,92 @@ def group(file, name):
     return found
 
 
+class Columns:
+    """A table whose columns are datasets of a group, and are read as a compound dataset is: `dtype`
+    is that of its rows, with the columns `first` first; texts are objects (str)."""
+
+    def __init__(self, file, path, first):
+        self.name, self.chunks = f"/{path}", None
+        names = list(group(file, path))
+        found = {name: _own(file, f"{path}/{name}")
+                 for name in dict.fromkeys([name for name in first if name in names] + names)}
+        self._texts = {name: column for name, column in found.items() if _has_texts(column)}
+        self._numbers = {name: dataset(file, f"{path}/{name}") for name, column in found.items()
+                         if name not in self._texts and not _is_dimension(column)}
+        columns = {name: column for name, column in found.items()
+                   if name in self._texts or name in self._numbers}
+        for name, column in columns.items():
+            if len(column.shape or ()) != 1 or (name in self._numbers and column.dtype.names):
+                raise Damaged(f"{self.name}/{name} is not a column")
+        lengths = {len(column) for column in columns.values()}
+        if len(lengths) != 1:
+            raise Damaged(f"{self.name} has columns of {len(lengths)} lengths, expected one")
+        self.shape = (lengths.pop(),)
+        self.dtype = np.dtype([(name, "O" if name in self._texts else column.dtype)
+                               for name, column in columns.items()])
+
+    def __len__(self):
+        return self.shape[0]
+
+    def read(self, rows, names):
+        """The rows of a slice as a structured array, with these columns, or all."""
+        names = names or self.dtype.names
+        first, last, _ = rows.indices(len(self))
+        made = np.empty(max(last - first, 0), [(name, self.dtype[name]) for name in names])
+        for name in names:
+            if name in self._texts:
+                values = np.empty(len(made), "O")
+                values[:] = list(texts_of(self._texts[name]))[first:last]
+                made[name] = values
+            else:
+                made[name] = read(self._numbers[name], rows)
+        return made
+
+    def meanings(self, column):
+        """The words of an enumeration, by number."""
+        words = str(attributes(self._numbers[column]).get("flag_meanings", "")).split() \
+            if column in self._numbers else []
+        return dict(enumerate(words))
+
+
+def _has_texts(column):
+    """Whether this is a dataset of texts of variable length."""
+    kind = isinstance(column, h5py.Dataset) and h5py.check_string_dtype(column.dtype)
+    return bool(kind) and kind.length is None
+
+
+def _is_dimension(column):
+    """Whether this is a dimension without values, as netCDF-4 stores it."""
+    try:
+        return (isinstance(column, h5py.Dataset) and column.dtype.kind == "f"
+                and bytes(column.attrs.get("NAME", b"")).startswith(b"This is a netCDF dimension"))
+    except ERRORS:
+        return False
+
+
+def meanings(rows, column):
+    """Number → name of an enumeration of a table; {}: the column has texts."""
+    if isinstance(rows, Columns):
+        return rows.meanings(column)
+    values = h5py.check_enum_dtype(rows.dtype[column]) or {}
+    return {number: name for name, number in values.items()}
+
+
 def table(file, name, columns):
-    """A table (compound dataset) with at least these columns, of texts of fixed length or numbers;
-    None if the file has none of this name. Raises Damaged."""
-    if _own(file, name) is None:
+    """A table with at least these columns: a group of columns (Columns), or in files of format 1 a
+    compound dataset; None if the file has none of this name. Raises Damaged."""
+    found = _own(file, name)
+    if found is None:
         return None
-    found = dataset(file, name)
+    found = Columns(file, name, columns) if isinstance(found, h5py.Group) else dataset(file, name)
     missing = [column for column in columns if column not in (found.dtype.names or ())]
     if missing:
         raise Damaged(f"/{name} has no column {', '.join(missing)}, expected a table of reelmesh")
     for column in columns:
         kind = found.dtype[column].kind
-        if kind not in COLUMNS.get(column, "iu") or found.dtype[column].shape:
+        if kind not in KINDS.get(column, "iu") or found.dtype[column].shape:
             raise Damaged(f"/{name} has {found.dtype[column]} as {column}, expected "
-                          f"{'texts' if column in COLUMNS else 'whole numbers'}")
+                          f"{'texts' if column in KINDS else 'whole numbers'}")
     return found
 
 
@@ -192,24 +267,29 @@ def _filters(creation):
 def texts(file, name):
     """Texts of variable length, one by one. Raises Damaged."""
     found = _own(file, name)
+    if not isinstance(found, h5py.Dataset) or h5py.check_string_dtype(found.dtype) is None:
+        raise Damaged(f"/{name} is not a dataset of texts")
+    yield from texts_of(found)
+
+
+def texts_of(found):
+    """Those of a dataset."""
     try:
-        if not isinstance(found, h5py.Dataset) or h5py.check_string_dtype(found.dtype) is None:
-            raise Damaged(f"/{name} is not a dataset of texts")
         _check_storage(found)
         if len(found.shape) != 1 or found.chunks:
-            raise Damaged(f"/{name} is not a list of texts")
+            raise Damaged(f"{found.name} is not a list of texts")
         stored = found.id.get_storage_size()
         if stored > found.file.id.get_filesize() or len(found) > stored:
-            raise Damaged(f"/{name} has {len(found)} texts, which the file cannot hold")
+            raise Damaged(f"{found.name} has {len(found)} texts, which the file cannot hold")
         rest = MAX_TEXTS
         for first in range(0, len(found), 1024):
             for one in found[first:first + 1024]:
                 rest -= len(one)
                 if rest < 0:
-                    raise Damaged(f"/{name} has more than {MAX_TEXTS >> 20} MiB of texts")
+                    raise Damaged(f"{found.name} has more than {MAX_TEXTS >> 20} MiB of texts")
                 yield text(one)
     except ERRORS as error:
-        raise Damaged(f"/{name} cannot be read: {error}") from error
+        raise Damaged(f"{found.name} cannot be read: {error}") from error
 
 
 def read(array, where=()):
@@ -226,6 +306,9 @@ def read(array, where=()):
         if size > MAX_READ:
             raise Damaged(f"{array.name} has {size} bytes in one part, expected at most "
                           f"{MAX_READ >> 20} MiB")
+        if isinstance(array, Columns):
+            return array.read(slice(rows.start, rows.stop),
+                              where[1:] if isinstance(where, tuple) else ())
         if array.chunks and len(rows):
             _check_chunks(array, rows)
         return array[where]

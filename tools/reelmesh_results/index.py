@@ -1,10 +1,7 @@
 """Reads job.h5: what was asked for, how it was run, and what became of each clip."""
-import h5py
-import numpy as np
-
 from . import strict_json
-from .hdf5 import (Damaged, attributes, group, opened, or_fail, present, read, table, text,
-                   texts)
+from .hdf5 import (Damaged, attributes, group, meanings, opened, or_fail, present, read, table,
+                   text, texts)
 
 MAX_RANKS = 10 ** 6
 MAX_CLIPS = 10 ** 6  # their files are named by six digits
@@ -96,11 +93,9 @@ def _states(rows):
     """clip → (state, reason)."""
     if rows is None:
         return {}
-    names = {number: name.lower()
-             for name, number in (h5py.check_enum_dtype(rows.dtype["state"]) or {}).items()}
+    names = meanings(rows, "state")
 
     def name_of(state):
-        return text(state) if isinstance(state, (bytes, np.bytes_)) else names.get(int(state), "")
+        return text(state) if isinstance(state, bytes) else names.get(int(state), "").lower()
 
-    return {int(row["clip"]): (name_of(row["state"]), text(bytes(row["reason"])))
-            for row in read(rows)}
+    return {int(row["clip"]): (name_of(row["state"]), text(row["reason"])) for row in read(rows)}

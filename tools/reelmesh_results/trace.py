@@ -1,9 +1,8 @@
 """Reads trace.h5: spans in blocks, so that tables larger than memory can be read."""
-import h5py
 import numpy as np
 
 from .errors import fail
-from .hdf5 import Damaged, attributes, opened, read, row_as_dict, table, text
+from .hdf5 import Damaged, attributes, meanings, opened, read, row_as_dict, table, text
 from .outputs import folder_of, is_one_file
 
 BLOCK = 1 << 19  # rows of a table that are in memory at a time
@@ -18,17 +17,19 @@ COUNTERS = ("rank", "counter", "time_ns", "value", "max")
 
 
 class Names:
-    """Gives each text of a column of fixed-length strings a number, in the order of appearance."""
+    """Gives each name of a column a number, in the order of appearance. meanings: number → name if
+    the column has numbers; {}: it has texts of fixed length, as in files of format 1."""
 
-    def __init__(self):
+    def __init__(self, meanings):
         self.texts = []
+        self._meanings = meanings
         self._known = {}  # hash → number
         self._hashes = np.empty(0, np.uint64)  # sorted
         self._numbers = np.empty(0, np.int16)
 
     def numbers(self, column):
-        """[rows] of bytes → [rows] of int16, indices of `texts`."""
-        hashes = _hashes(column)
+        """[rows] of the column → [rows] of int16, indices of `texts`."""
+        hashes = _hashes(column) if column.dtype.kind == "S" else column.astype(np.uint64)
         at = np.searchsorted(self._hashes, hashes)
         at[at == len(self._hashes)] = 0
         if not len(self._hashes) or (self._hashes[at] != hashes).any():
@@ -36,13 +37,21 @@ class Names:
             for value, row in sorted(zip(new.tolist(), first.tolist()), key=lambda pair: pair[1]):
                 if value not in self._known:
                     self._known[value] = len(self.texts)
-                    self.texts.append(text(bytes(column[row])))
+                    self.texts.append(self._name(column[row]))
             if len(self.texts) > np.iinfo(np.int16).max:
                 raise Damaged("/spans has more than 32767 names, expected a table of reelmesh")
             self._hashes = np.array(sorted(self._known), np.uint64)
             self._numbers = np.array([self._known[int(h)] for h in self._hashes], np.int16)
             at = np.searchsorted(self._hashes, hashes)
         return self._numbers[at]
+
+    def _name(self, value):
+        if isinstance(value, bytes):
+            return text(value)
+        if int(value) not in self._meanings:
+            raise Damaged(f"/spans has the number {value} of a name, of which it has "
+                          f"{len(self._meanings)}")
+        return self._meanings[int(value)]
 
 
 def _hashes(column):
@@ -71,12 +80,12 @@ class Trace:
             self._messages = table(self.file, "messages", MESSAGES)
             self._counters = table(self.file, "counters", COUNTERS)
             memory = table(self.file, "memory", MEMORY)
-            self.memory = None if memory is None else read(memory)
+            self.memory = None if memory is None else _named(memory, ("place", "purpose"))
             self.ranks = read(ranks)
         except BaseException:
             self.file.close()
             raise
-        self.lanes, self.names = Names(), Names()
+        self.lanes, self.names = (Names(meanings(self._spans, name)) for name in ("lane", "name"))
         self.count = len(self._spans)
 
     @property
@@ -114,16 +123,28 @@ class Trace:
 
     def counter_names(self):
         """Number → name of a counter, such as 1 → 'HOST_WEIGHTS'."""
-        if self._counters is None:
-            return {}
-        values = h5py.check_enum_dtype(self._counters.dtype["counter"]) or {}
-        return {number: name for name, number in values.items()}
+        return {} if self._counters is None else meanings(self._counters, "counter")
 
     def __enter__(self):
         return self
 
     def __exit__(self, *_):
         self.file.close()
+
+
+def _named(rows, columns):
+    """All rows of a table, with the names instead of numbers of these columns."""
+    values = read(rows)
+    kinds = [(name, "O" if name in columns else values.dtype[name]) for name in values.dtype.names]
+    made = np.empty(len(values), kinds)
+    for name in values.dtype.names:
+        if name not in columns:
+            made[name] = values[name]
+            continue
+        known = meanings(rows, name)
+        made[name] = [text(value) if isinstance(value, bytes) else known.get(int(value), "")
+                      for value in values[name]]
+    return made
 
 
 def _blocks(rows, begin=0, end=None, columns=()):

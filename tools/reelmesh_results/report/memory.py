@@ -1,8 +1,6 @@
 """Memory of the ranks: peaks by purpose, and what was there when."""
 import numpy as np
 
-from ..hdf5 import text
-
 BINS = 300  # intervals of time of a chart
 PLACES = ("host", "device")
 PURPOSES = ("weights", "activations", "workspace", "exchange", "queue")
@@ -12,9 +10,8 @@ def peaks(trace):
     """A row for each rank, place and purpose with a peak above 0."""
     if trace.memory is None:
         return []
-    return [{"rank": int(row["rank"]), "place": text(bytes(row["place"])),
-             "purpose": text(bytes(row["purpose"])), "peak_bytes": int(row["peak_bytes"]),
-             "bytes_at_peak": int(row["bytes_at_peak"])}
+    return [{"rank": int(row["rank"]), "place": row["place"], "purpose": row["purpose"],
+             "peak_bytes": int(row["peak_bytes"]), "bytes_at_peak": int(row["bytes_at_peak"])}
             for row in trace.memory if row["peak_bytes"]]
 
 
