@@ -1,6 +1,6 @@
 // trace.h5 of an earlier job, from which a machine is corrected (plan correct).
-// corpus/trace/whole.h5 is valid: of a job that plan simulate wrote, one clip of one step on two
-// ranks.
+// Two of corpus/trace are valid: whole.h5, of format 1, of a job that plan simulate wrote, one clip
+// of one step on two ranks; columns.h5, of format 2, 16 spans.
 #include "fuzz/fuzz.hpp"
 #include "store/saved_trace.hpp"
 

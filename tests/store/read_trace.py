@@ -1,14 +1,19 @@
 """Reads trace.h5 as written by trace_test.cpp: the spans, messages and counters of all ranks on one
-clock. The test has recorded the same TIMES times on each rank, 1 ms apart."""
+clock; xarray opens all tables. The test has recorded the same TIMES times on each rank, 1 ms
+apart."""
 
 import datetime
 import sys
 
 try:
+    import h5netcdf  # noqa: F401
     import h5py
+    import netCDF4  # noqa: F401
     import numpy
+    import xarray
 except ImportError as missing:
-    sys.exit(f"read_trace.py: {missing}; install python3-h5py")
+    sys.exit(f"read_trace.py: {missing}; install python3-h5py python3-xarray python3-h5netcdf "
+             "python3-netcdf4")
 
 PATH, RANKS, TIMES = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
 COMPLETE = "complete" in sys.argv[4:]
@@ -164,3 +169,12 @@ with h5py.File(PATH, "r") as file:
     start = min(file["spans/start_ns"][()].min(), file["messages/start_ns"][()].min(),
                 file["counters/time_ns"][()].min())
     assert start == 0, start
+    rows = {name: len(table(file, name)) for name in COLUMNS}
+
+for engine in ("h5netcdf", "netcdf4") if COMPLETE else ():
+    for name, columns in COLUMNS.items():
+        with xarray.open_dataset(PATH, group=name, engine=engine) as data:
+            assert dict(data.sizes) == {DIMENSIONS[name]: rows[name]}, (engine, data)
+            assert set(data.variables) == set(columns), (engine, data)
+    with xarray.open_dataset(PATH, group="ranks", engine=engine) as data:
+        assert data.host.sel(rank=RANKS - 1).item() == f"nœud-{RANKS - 1}", (engine, data)

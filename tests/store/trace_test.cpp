@@ -266,6 +266,22 @@ TEST_F(Trace, RowsLeaveTheMemoryAtTheEndOfAStage) {
   check_spans();
 }
 
+// Tables of format 1 were compound datasets.
+TEST(SavedTrace, OfAnEarlierFormatIsRead) {
+  std::vector<std::string> spans;
+  const auto ranks =
+      read_trace(REELMESH_SOURCE "/tests/fuzz/corpus/trace/whole.h5", [&](const SavedSpan& span) {
+        spans.push_back(fmt::format("{} {} {} {} {:.9f} {:.9f} {}", span.rank, span.name, span.clip,
+                                    span.step, span.start, span.seconds, span.flops));
+      });
+  ASSERT_EQ(ranks.size(), 2U);
+  EXPECT_EQ(ranks[1].host, "node0");
+  EXPECT_EQ(ranks[1].threads, 1);
+  ASSERT_EQ(spans.size(), 16U);
+  EXPECT_EQ(spans[0], "0 load -1 -1 0.250000000 0.002338944 0");
+  EXPECT_EQ(spans[13], "1 denoise_step 0 0 0.326290297 0.016487833 462697472");
+}
+
 TEST_F(Trace, AnErrorOfWritingStopsRecordingWithOneWarning) {
   const auto traces = writer();
   record_spans(0);
