@@ -139,7 +139,7 @@ class TraceTest(Scratch):
                 before = self.steps(denoises)
                 self.wait_for(job, began, lambda: self.steps(denoises) > before)  # is made again
                 with h5py.File(self.output / "job.h5") as file:
-                    self.assertEqual(len(file["trace/ranks"]), 4)
+                    self.assertEqual(len(file["trace/ranks/rank"]), 4)
                 send(signal.SIGKILL, programs_of(job.pid, 4))
                 killed = time.time()
                 self.assertNotEqual(finish(job, began, 60).status, 0)
