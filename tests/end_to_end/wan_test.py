@@ -171,7 +171,7 @@ class Wan(Interrupted):
         ranks go on."""
         for name, kind, more in (("all", "float32", {}), ("image", "ti2v", {}),
                                  ("cache", "float32", {"sample.cache": "every:2"})):
-            more = {"sample.steps": 60, "restart.every": 1} | more
+            more = {"sample.steps": 30, "restart.every": 1} | more
             index = 1 if kind == "ti2v" else 0
             expected = read_clip(self.make(options(self.folder / name, index, kind) | more))
             self.output = self.folder / f"killed_{name}"
@@ -260,7 +260,7 @@ class FromImages(Interrupted):
     def test_goes_on_within_a_clip_and_is_run_again(self):
         """Condition and rows of the image encoder are saved; other ranks go on."""
         for kind in ("image", "ends"):
-            more = {"sample.steps": 60, "restart.every": 1}
+            more = {"sample.steps": 30, "restart.every": 1}
             expected = read_clip(self.make(self.options(self.folder / kind, kind) | more))
             self.output = self.folder / f"killed_{kind}"
             job = self.options(self.output, kind) | more
@@ -334,14 +334,14 @@ class FromVideos(Interrupted):
 
     def test_goes_on_within_a_clip(self):
         """Steps and the history of UniPC begin at the first step that is computed."""
-        more = {"sample__steps": 100, "restart__every": 1}
+        more = {"sample__steps": 40, "restart__every": 1}
         expected = read_clip(self.make(self.options(self.folder / "expected", **more)))
         self.disturb(2, lambda _, ranks: os.kill(ranks[1], signal.SIGKILL),
                      self.options(self.output, **more))
         saved = self.saved()[0]
         outcome = run(self.options(self.output, **more) | {"output.if-exists": "resume"}, 3)
         self.assertEqual(outcome.status, 0, outcome)
-        self.assertIn(f"clip 0 goes on after step {saved} of 80", outcome.errors)
+        self.assertIn(f"clip 0 goes on after step {saved} of 32", outcome.errors)
         found = read_clip(self.output)
         for array in ("latents", "video"):
             numpy.testing.assert_array_equal(found[array], expected[array])
