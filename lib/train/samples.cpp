@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <deque>
 #include <exception>
 #include <limits>
 #include <numeric>
@@ -38,11 +39,12 @@ class FileMaking {
     return world_.max(std::int64_t{stop::leaving() ? 1 : 0}) > 0;
   }
 
-  // Calls make(i) for each of `count` files on all ranks, and advances `progress`. → false if the
-  // ranks are to leave. They vote about every 2 s, as a vote after each small file would take
+  // Calls make(i) for each of `count` files on all ranks, and finish() before each vote. → false if
+  // the ranks are to leave. They vote about every 2 s, as a vote after each small file would take
   // longer than the file. Collective over the world.
   bool make_together(std::int64_t count, Progress& progress,
-                     const std::function<void(std::int64_t)>& make) {
+                     const std::function<void(std::int64_t)>& make,
+                     const std::function<void()>& finish) {
     using Clock = std::chrono::steady_clock;
     constexpr double seconds = 2;
     for (std::int64_t first = 0, rounds = 1; first < count;) {
@@ -50,6 +52,7 @@ class FileMaking {
       const std::int64_t end = std::min(count, first + rounds * makers_);
       const Clock::time_point began = Clock::now();
       for (std::int64_t i = first; i < end; ++i) make(i);
+      finish();
       comm::run_collectively(world_, [&] {
         if (failure_) std::rethrow_exception(failure_);
       });
@@ -81,7 +84,8 @@ class FileMaking {
   std::exception_ptr failure_;  // of this rank
 };
 
-// The ranks write in turns, while the text encoder goes on. → false if the ranks are to leave.
+// The ranks write in turns. Each gets its embedding some captions later, so that the first ranks of
+// the text encoder do not wait for the last ones. → false if the ranks are to leave.
 bool encode_captions(const comm::Group& world, const Samples& samples,
                      const std::vector<CachedSample>& files,
                      const std::vector<std::size_t>& missing, const pipeline::Computing& computing,
@@ -95,14 +99,14 @@ bool encode_captions(const comm::Group& world, const Samples& samples,
   Progress progress("encoding captions", std::ssize(missing), "caption",
                     ProgressLine::standard_error(world.rank() == 0));
   const int holder = samples.planned.plan.embeddings_rank();
-  const auto make = [&](std::int64_t i) {
-    const std::size_t index = missing[static_cast<std::size_t>(i)];
-    const CachedSample& file = files[index];
-    const Tensor embedding = encode(samples.clip(index));
+  constexpr int most_waiting = 8;                       // a few MiB each
+  std::deque<std::pair<std::int64_t, Tensor>> encoded;  // empty tensors where they are not held
+  const auto write_first = [&] {
+    const auto [i, held] = encoded.front();
+    encoded.pop_front();
+    const CachedSample& file = files[missing[static_cast<std::size_t>(i)]];
     const Shape& shape = file.shapes.prompt_embeds;
     const auto on = [&](int rank) { return Layout::on_one_rank(shape, world.size(), rank); };
-    const Tensor held = world.rank() == holder ? embedding.on({}).to(DType::float32).reshape(shape)
-                                               : Tensor::empty({0, shape[1]}, DType::float32);
     const int writer = static_cast<int>(i % world.size());
     const Tensor values = relayout({held, on(holder), world}, on(writer)).local;
     if (world.rank() != writer) return;
@@ -110,7 +114,19 @@ bool encode_captions(const comm::Group& world, const Samples& samples,
     arrays.prompt_embeds = {values, Layout::on_one_rank(shape, 1, 0), alone};
     files_made.write(alone, file, arrays);
   };
-  if (!files_made.make_together(std::ssize(missing), progress, make)) return false;
+  const auto make = [&](std::int64_t i) {
+    const std::size_t index = missing[static_cast<std::size_t>(i)];
+    const Tensor embedding = encode(samples.clip(index));
+    const Shape& shape = files[index].shapes.prompt_embeds;
+    encoded.emplace_back(i, world.rank() == holder
+                                ? embedding.on({}).to(DType::float32).reshape(shape)
+                                : Tensor::empty({0, shape[1]}, DType::float32));
+    if (std::ssize(encoded) > std::min(world.size(), most_waiting)) write_first();
+  };
+  const auto write_all = [&] {
+    while (!encoded.empty()) write_first();
+  };
+  if (!files_made.make_together(std::ssize(missing), progress, make, write_all)) return false;
   progress.finish();
   encode.release();
   return true;
@@ -235,7 +251,7 @@ bool encode_videos(const comm::Group& world, const Samples& samples,
     }
     files_made.write(group, file, arrays);
   };
-  if (!files_made.make_together(std::ssize(missing), progress, make)) return false;
+  if (!files_made.make_together(std::ssize(missing), progress, make, [] {})) return false;
   progress.finish();
   return true;
 }
