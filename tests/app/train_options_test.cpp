@@ -169,6 +169,8 @@ TEST_F(TrainOptions, ReadsEveryKey) {
   EXPECT_EQ(train.sample_guidance, 1.5);
   ASSERT_EQ(job.clips.size(), 2U);
   EXPECT_EQ(job.clips[1].prompt, "a fox");
+  EXPECT_EQ(parse_more({}).restart.every_seconds, 300);  // of clips 600
+  EXPECT_EQ(parse_more({"--restart.every", "7min"}).restart.every_seconds, 420);
   EXPECT_EQ(parse_more({"--train.sample-every", "off"}).train->sample_every, 0);
   EXPECT_EQ(train.lora.rank, 8);
   EXPECT_EQ(train.lora.alpha, 4.5);
