@@ -19,7 +19,7 @@ constexpr std::int64_t sample_interval = millisecond;
 constexpr std::int64_t part_interval = second;
 constexpr std::size_t max_unwritten = 4 << 20;
 // Pause before trace.h5 is made again, as a multiple of the time that making it took.
-constexpr std::int64_t pause_factor = 100;
+constexpr std::int64_t pause_factor = 50;
 
 }  // namespace
 
