@@ -11,6 +11,7 @@ from cache_test import OPEN_SORA_CASES, options_of_open_sora
 from support import (ERROR, MPIRUN, PROGRAM, Reference, Scratch, arguments, clip_file, execute,
                      flip_bit, job_status, main, names_of_states, read_attributes, read_clip,
                      read_header, relative, run, state_of)
+from tables import table
 
 # Clips of unlike sizes, lengths, steps, seeds and texts.
 LINES = [
@@ -129,7 +130,7 @@ class FromTest(Refusing):
                 self.refused(self.again(first, "second", ranks=ranks), 65, str(index), text)
         index.write_bytes(whole)
         with h5py.File(index, "r+") as file:
-            file.attrs["format_version"] = 2
+            file.attrs["format_version"] = 3
         self.refused(self.again(first, "second"), 65, "newer")
         index.unlink()
         self.refused(self.again(first, "second"), 66, str(index))
@@ -158,7 +159,7 @@ class LookFirst(Refusing):
 
     def states(self, output):
         with h5py.File(output / "job.h5") as file:
-            return names_of_states(file["states"][()]), list(file["clips"])
+            return names_of_states(table(file, "states")), list(file["clips"])
 
     def check_whole(self, output, numbers):
         if LookFirst.whole is None:
@@ -293,7 +294,7 @@ class LookFirst(Refusing):
             output = self.folder / name
             self.planned(self.options | machine | more, "--ranks", 1, command=("simulate", output))
             with h5py.File(output / "trace.h5") as file:
-                steps[name] = numpy.count_nonzero(file["spans"]["name"] == b"denoise_step")
+                steps[name] = numpy.count_nonzero(table(file, "spans")["name"] == b"denoise_step")
         self.assertEqual(steps, {"whole": 18, "left": 6})
 
 

@@ -335,8 +335,8 @@ def read_attributes(item):
 
 
 def names_of_states(rows):
-    """Of rows of /states in job.h5: "missing", "saved", "failed" or "complete" of each."""
-    return [("missing", "saved", "failed", "complete")[state] for state in rows["state"]]
+    """Of rows of /states in job.h5: "missing", "saved", "failed", "complete" or "preview" of each."""
+    return [("missing", "saved", "failed", "complete", "preview")[state] for state in rows["state"]]
 
 
 def job_status(output):

@@ -350,7 +350,7 @@ class Text(Report):
 class Errors(Report):
     MESSAGES = {damages.truncated: "not a readable HDF5 file", damages.empty: "the file is empty",
                 damages.foreign: "not a readable HDF5 file",
-                damages.newer: "is of format version 2, this tool reads up to 1"}
+                damages.newer: "is of format version 3, this tool reads up to 2"}
 
     def test_a_trace_that_is_none(self):
         messages = self.MESSAGES | {damages.foreign_hdf5: "has no /spans or /ranks"}
