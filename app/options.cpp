@@ -222,8 +222,6 @@ double parse_time_limit(std::string_view text, const std::string& option) {
   return text == "none" ? std::numeric_limits<double>::infinity() : parse_wait(text, option);
 }
 
-}  // namespace
-
 // What --clips changes of the options of an earlier job: its clips are completed, and go to its own
 // folder unless the command line says otherwise.
 void set_of_chosen(ByName& earlier, const ByName& line, const std::filesystem::path& from) {
@@ -240,6 +238,8 @@ void set_of_chosen(ByName& earlier, const ByName& line, const std::filesystem::p
     set("output.if-exists", "resume");
   }
 }
+
+}  // namespace
 
 Draft read_draft(JobKind kind, const std::vector<Given>& givens,
                  const std::vector<std::string>& operands) {

@@ -274,9 +274,7 @@ std::string clips_text(const std::vector<ClipOutline>& clips, const ClipKinds& k
     }
     const auto left_after = [&](const ClipOutline& clip) {
       const Clip& like = kinds[clip.kind];
-      if (!like.stop_after) return std::int64_t{0};
-      const std::int64_t end = like.end_step(clip.saved_step);
-      return end < like.sampling.sampler->calls() ? end : 0;
+      return like.is_left(clip.saved_step) ? like.end_step(clip.saved_step) : 0;
     };
     const std::int64_t end = left_after(clips.front());
     if (end > 0 && std::ranges::all_of(

@@ -306,7 +306,8 @@ double Simulator::denoise(Batch& batch, std::size_t replica) {
       static_cast<double>(batch.clips.size()) * takes_->step(size_of(batch), replica);
   const Clip& like = kind_of(batch);
   const SamplingRecipe& sampling = like.sampling;
-  const std::int64_t end = like.end_step(batch.clips.front().saved_step);
+  const std::int64_t saved_before = batch.clips.front().saved_step;
+  const std::int64_t end = like.end_step(saved_before);
   double save_seconds = 0;
   for (const ClipOutline& one : batch.clips) save_seconds += takes_->save(one);
   const bool each = !result_.whole_batches;
@@ -323,7 +324,7 @@ double Simulator::denoise(Batch& batch, std::size_t replica) {
       }
       now += step_seconds;
     }
-    const bool is_left = step + 1 == end && end < sampling.sampler->calls();
+    const bool is_left = step + 1 == end && like.is_left(saved_before);
     if (!is_left && !planned_.predicted_by.saving.is_due(step + 1, now - saved_at)) continue;
     if (each) {
       add_step(batch, replica, trace::spans::save, now, now + save_seconds, step, false);

@@ -56,8 +56,11 @@ struct Clip {
   /// those of stop_after; one more than `saved` if there are as many already.
   std::int64_t end_step(std::int64_t saved) const;
   std::int64_t end_step() const { return end_step(saved_step); }
-  /// Whether it is left with a preview.
-  bool is_left() const { return end_step() < sampling.sampler->calls(); }
+  /// Whether a job that begins after `saved` steps leaves it with a preview.
+  bool is_left(std::int64_t saved) const {
+    return stop_after && end_step(saved) < sampling.sampler->calls();
+  }
+  bool is_left() const { return is_left(saved_step); }
   /// Of the video that is made. format.size, which was asked for, is rounded to what the model can
   /// make.
   VideoSize made_size() const { return {video.at(1), video.at(2), video.at(0)}; }

@@ -155,8 +155,7 @@ void set_others_aside_together(const comm::Group& world, const std::filesystem::
   comm::run_on_first_rank(world, [&] {
     moved = static_cast<std::int64_t>(set_clips_aside(output, [&](int clip) {
       const auto i = static_cast<std::size_t>(clip);
-      return i < records.size() && (records[i].state.state == ClipState::complete ||
-                                    records[i].state.state == ClipState::preview);
+      return i < records.size() && records[i].state.has_file();
     }));
   });
   moved = world.max(moved);

@@ -22,6 +22,9 @@ struct ClipState {
   };
   State state = missing;
   std::string reason;  ///< why it failed
+
+  /// Whether its file is one of this job: a complete clip, or a preview.
+  bool has_file() const { return state == complete || state == preview; }
 };
 
 /// Sizes with more clips have no group in /videos: HDF5 needs 15 KB of memory for each clip of a
@@ -80,10 +83,7 @@ struct JobRecord {
 
   bool unfinished() const { return status == "unfinished"; }
   /// Whether /clips and /videos lead to the file of this clip.
-  bool lists(std::size_t clip) const {
-    const ClipState::State state = clips[clip].state.state;
-    return unfinished() || state == ClipState::complete || state == ClipState::preview;
-  }
+  bool lists(std::size_t clip) const { return unfinished() || clips[clip].state.has_file(); }
 };
 
 /// "2026-01-31T12:34:56Z"
