@@ -347,8 +347,8 @@ std::vector<Option> sample_options() {
        }},
       {"sample.stop-after", "N|none",
        "steps after which clips are left, 1 to 1000: each is saved, and its file has a preview, "
-       "the "
-       "video that the model predicts at that step. run --from OUT/job.h5 --clips LIST completes "
+       "the video that the model predicts at that step. run --from OUT/job.h5 --clips LIST "
+       "completes "
        "some of them, output.if-exists = resume without this option all",
        "none", Effect::no_bits,
        [](Draft& d, Text text, Where option) {
@@ -399,12 +399,13 @@ std::vector<Option> clip_output_options() {
 }
 
 std::vector<Option> restart_options() {
+  static const std::string every_help = fmt::format(
+      "save clips in progress, or the state of a training, every N steps, or after a time such as "
+      "10min; a job that ends early goes on from there with output.if-exists = resume [default: "
+      "{:g}min, of a training {:g}min]",
+      RestartSettings().every_seconds / 60, training_saved_every_seconds / 60);
   return {
-      {"restart.every", "N|TIME|none",
-       "save clips in progress, or the state of a training, every N steps, or after a time such as "
-       "10min; a job that ends early goes on from there with output.if-exists = resume [default: "
-       "10min, of a training 5min]",
-       nullptr, Effect::no_bits,
+      {"restart.every", "N|TIME|none", every_help.c_str(), nullptr, Effect::no_bits,
        [](Draft& d, Text text, Where option) { set_restart(d.job.restart, text, option); }},
       {"restart.on-signal", "yes|no",
        "SIGTERM, SIGINT (Ctrl-C), SIGUSR1 and SIGXCPU stop the job after the current step, saved, "

@@ -84,6 +84,12 @@ template <auto member>
 std::string value_of(const Job& job, const Computation&) {
   return text_of(setting(*job.train, member));
 }
+// The same of a setting that is no part of the fingerprint while it has its default: "" then.
+template <auto member>
+std::string changed_value(const Job& job, const Computation& by) {
+  const TrainSettings defaults{};
+  return setting(*job.train, member) == setting(defaults, member) ? "" : value_of<member>(job, by);
+}
 // The same of a setting of optimizers: "" if the chosen one does not read it.
 template <auto member>
 std::string value_for_optimizer(const Job& job, const Computation& by) {
@@ -325,11 +331,7 @@ std::vector<Option> data_options() {
       changes_bits<&DataSettings::flip>(
           "data.flip", "N",
           "probability that a clip is mirrored, left to right, 0 to 1; drawn once", "0",
-          set_probability<&DataSettings::flip>,
-          [](const Job& job, const Computation& by) {
-            return job.train->data.flip > 0 ? value_of<&DataSettings::flip>(job, by)
-                                            : std::string();
-          }),
+          set_probability<&DataSettings::flip>, changed_value<&DataSettings::flip>),
       changes_bits<&DataSettings::shuffle>("data.shuffle", "yes|no",
                                            "another order of the clips in each epoch", "yes",
                                            set_switch<&DataSettings::shuffle>),
@@ -422,9 +424,7 @@ std::vector<Option> train_options() {
           [](Draft& d, Text text, Where option) {
             train_of(d).min_rate = parse_number(text, option, 0, 100);
           },
-          [](const Job& job, const Computation& by) {
-            return job.train->min_rate > 0 ? value_of<&T::min_rate>(job, by) : std::string();
-          }),
+          changed_value<&T::min_rate>),
       changes_bits<&ops::RateShape::cycles>(
           "train.cycles", "N", "how often cosine_with_restarts falls, 1 to 1000000", "1",
           set_integer<&ops::RateShape::cycles, 1, 1'000'000>,
