@@ -252,8 +252,8 @@ REELMESH_CLONES void to_doubles(const float* x, double* y, std::int64_t n) {
 // Adds the channels of pixels, and their squares, to these sums.
 REELMESH_CLONES void add_pixels(const double* x, std::int64_t pixels, std::int64_t channels,
                                 double* sums, double* squares) {
-  using Doubles [[gnu::vector_size(4 * sizeof(double))]] = double;
   constexpr std::int64_t width = 4, parts = 4, block = width * parts;
+  using Doubles [[gnu::vector_size(width * sizeof(double))]] = double;
   const std::int64_t even = channels / block * block;
   for (std::int64_t first = 0; first < even; first += block) {
     Doubles sum[parts], square[parts];  // in registers

@@ -334,10 +334,10 @@ std::vector<std::int64_t> chosen_frames(const InputFacts& video, std::optional<d
   return chosen.frames(0, frames);
 }
 
-std::vector<std::vector<std::int64_t>> chosen_clips(const InputFacts& video,
-                                                    std::optional<double> fps, std::int64_t frames,
-                                                    FramesFrom from, double drawn,
-                                                    FrameRange part) {
+std::vector<std::vector<std::int64_t>> frames_of_clips(const InputFacts& video,
+                                                       std::optional<double> fps,
+                                                       std::int64_t frames, FramesFrom from,
+                                                       double drawn, FrameRange part) {
   const Chosen chosen(video, fps, part);
   std::vector<std::vector<std::int64_t>> clips;
   if (!chosen.has(frames)) return clips;
@@ -435,8 +435,8 @@ std::vector<UsableSample> check_data(const comm::Group& world,
     vary += facts.times.empty() ? 0 : 1;
     for (std::int64_t repeat = 0; repeat < samples[i].repeat; ++repeat) {
       TorchGenerator random = data_random(train.seed, entry + repeat);
-      for (auto& frames : chosen_clips(facts, fps, sizes[bucket].frames, settings.frames_from,
-                                       random.rand(), part)) {
+      for (auto& frames : frames_of_clips(facts, fps, sizes[bucket].frames, settings.frames_from,
+                                          random.rand(), part)) {
         UsableSample& clip = clips.emplace_back();
         clip.index = index++;
         clip.data = samples[i];

@@ -27,10 +27,10 @@ std::vector<std::int64_t> chosen_frames(const InputFacts& video, std::optional<d
 /// The frames of each clip that a part of a video gives: of FramesFrom::all as many as follow each
 /// other, otherwise one; none if it is too short. `middle` begins with the frame in the middle of
 /// those with which a clip can begin, `random` with that at the place `drawn`, in [0, 1).
-std::vector<std::vector<std::int64_t>> chosen_clips(const InputFacts& video,
-                                                    std::optional<double> fps, std::int64_t frames,
-                                                    FramesFrom from, double drawn,
-                                                    FrameRange part = {});
+std::vector<std::vector<std::int64_t>> frames_of_clips(const InputFacts& video,
+                                                       std::optional<double> fps,
+                                                       std::int64_t frames, FramesFrom from,
+                                                       double drawn, FrameRange part = {});
 
 InputFile input_file(const DataSample& sample);
 

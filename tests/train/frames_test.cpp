@@ -88,7 +88,7 @@ TEST(ChosenFrames, AreThoseOfAPart) {
 TEST(ChosenClips, BeginAtTheStartInTheMiddleOrAnywhere) {
   using Clips = std::vector<Frames>;
   const auto chosen = [](FramesFrom from, double drawn, std::optional<double> fps) {
-    return chosen_clips(video(16, 20), fps, 4, from, drawn, {1, 19});
+    return frames_of_clips(video(16, 20), fps, 4, from, drawn, {1, 19});
   };
   EXPECT_EQ(chosen(FramesFrom::start, 0.9, {}), (Clips{{1, 2, 3, 4}}));
   EXPECT_EQ(chosen(FramesFrom::middle, 0.9, {}), (Clips{{8, 9, 10, 11}}));  // 15 beginnings
@@ -104,7 +104,7 @@ TEST(ChosenClips, BeginAtTheStartInTheMiddleOrAnywhere) {
   for (const FramesFrom from :
        {FramesFrom::start, FramesFrom::middle, FramesFrom::random, FramesFrom::all}) {
     EXPECT_EQ(chosen(from, 0.5, 2.0), Clips{});
-    EXPECT_EQ(chosen_clips(video(0, 1), 8, 1, from, 0.5), Clips{{0}});  // an image
+    EXPECT_EQ(frames_of_clips(video(0, 1), 8, 1, from, 0.5), Clips{{0}});  // an image
   }
 }
 
