@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <mutex>
+#include <tuple>
 #include <utility>
 
 #include "base/processor.hpp"
@@ -18,7 +19,8 @@
 namespace reelmesh::ops {
 namespace {
 
-// Pixels of one task. Tiles that are only partly wanted are computed in full, stored in part.
+// Pixels of one task, if the image has them. Tiles that are only partly wanted are computed in
+// full, stored in part.
 constexpr std::int64_t tile_rows = 4;
 constexpr std::int64_t tile_columns = 32;
 
@@ -34,17 +36,18 @@ Extents padded_extents(const Shape& weight) {
   return {padded(weight[0]), padded(weight[1]), weight.size() == 5 ? weight[2] : 1, weight.back()};
 }
 
-dnnl::convolution_forward::primitive_desc describe_convolution(const Extents& e, DType compute,
-                                                               const Window& window) {
+dnnl::convolution_forward::primitive_desc describe_convolution(
+    const Extents& e, DType compute, const Window& window, std::int64_t rows = tile_rows,
+    std::int64_t columns = tile_columns) {
   const SingleThreadScope one;
   using Tag = dnnl::memory::format_tag;
   const auto type = onednn_type(compute);
   constexpr auto kind = dnnl::prop_kind::forward_inference;
   constexpr auto algorithm = dnnl::algorithm::convolution_direct;
-  const dnnl::memory::desc src(
-      {1, e.in, e.frames, window.reach(tile_rows), window.reach(tile_columns)}, type, Tag::ndhwc);
+  const dnnl::memory::desc src({1, e.in, e.frames, window.reach(rows), window.reach(columns)}, type,
+                               Tag::ndhwc);
   const dnnl::memory::desc weights(e.weights(), type, Tag::any);
-  const dnnl::memory::desc dst({1, e.out, 1, tile_rows, tile_columns}, dnnl::memory::data_type::f32,
+  const dnnl::memory::desc dst({1, e.out, 1, rows, columns}, dnnl::memory::data_type::f32,
                                Tag::ndhwc);
   const dnnl::memory::dims strides{1, window.stride, window.stride}, no_padding{0, 0, 0};
 #if DNNL_VERSION_MAJOR >= 3
@@ -164,14 +167,6 @@ void Convolution::pack_shape(const Tensor& weight) {
 void Convolution::pack(const Tensor& weight) {
   const Extents extents = padded_extents(weight.shape());
   const dnnl::memory::desc packed = packed_weights(extents, compute_, window_);
-  if (on_x86) {
-    const SingleThreadScope one;
-    const auto description = describe_convolution(extents, compute_, window_);
-    primitive_ = Primitive(dnnl::convolution_forward(description), description.scratchpad_desc(),
-                           {{DNNL_ARG_SRC, description.src_desc()},
-                            {DNNL_ARG_WEIGHTS, packed},
-                            {DNNL_ARG_DST, description.dst_desc()}});
-  }
   const Tensor dense = weight.to(compute_);
   Tensor plain = Tensor::zeros({padded_out_, padded_in_, taps()}, compute_);
   const auto line = static_cast<std::size_t>(in_ * taps() * size_of(compute_));
@@ -185,13 +180,49 @@ void Convolution::pack(const Tensor& weight) {
       .run({plain.raw(), packed_.raw()});
 }
 
+// Computes tiles of this shape. On other processors than x86 the primitive is empty.
+struct Convolution::Kernel {
+  std::int64_t rows = 0, columns = 0;
+  Primitive primitive;
+};
+
+// For tiles of this shape, or for whole ones where oneDNN would pack the weights otherwise.
+Convolution::Kernel Convolution::kernel_for(std::int64_t rows, std::int64_t columns) const {
+  if (!on_x86) return {rows, columns, {}};
+  static std::mutex mutex;
+  static std::map<std::tuple<dnnl::memory::dims, std::int64_t, DType, std::int64_t, std::int64_t>,
+                  Kernel>
+      made;
+  const Extents extents{padded_out_, padded_in_, kt_, window_.kernel};
+  const std::scoped_lock lock(mutex);
+  Kernel& kernel = made[{extents.weights(), window_.stride, compute_, rows, columns}];
+  if (kernel.rows == 0) {
+    const SingleThreadScope one;
+    const dnnl::memory::desc packed = packed_weights(extents, compute_, window_);
+    auto description = describe_convolution(extents, compute_, window_, rows, columns);
+    if (description.weights_desc() != packed) {
+      rows = tile_rows, columns = tile_columns;
+      description = describe_convolution(extents, compute_, window_);
+    }
+    kernel = {rows,
+              columns,
+              {dnnl::convolution_forward(description),
+               description.scratchpad_desc(),
+               {{DNNL_ARG_SRC, description.src_desc()},
+                {DNNL_ARG_WEIGHTS, packed},
+                {DNNL_ARG_DST, description.dst_desc()}}}};
+  }
+  return kernel;
+}
+
 // Copies the source pixels of a tile, channels padded with zeros. Pixels beyond the image, and
 // those needed only for results that are not stored, are zero.
 template <class T, class C>
 const void* Convolution::gather(const Image& x, const Image& previous, std::int64_t enlarged,
-                                std::int64_t frame, const ConvolutionTile& tile) const {
-  const std::int64_t patch_rows = window_.reach(tile_rows);
-  const std::int64_t patch_columns = window_.reach(tile_columns);
+                                std::int64_t frame, const ConvolutionTile& tile,
+                                const Kernel& kernel) const {
+  const std::int64_t patch_rows = window_.reach(kernel.rows);
+  const std::int64_t patch_columns = window_.reach(kernel.columns);
   auto* patch = static_cast<C*>(thread_scratch(
       0, static_cast<std::size_t>(kt_ * patch_rows * patch_columns * padded_in_) * sizeof(C)));
   const std::int64_t first_row = tile.row * window_.stride - window_.before;
@@ -302,26 +333,32 @@ void Convolution::run_on_cpu(const Image& x, const Image& previous, std::int64_t
                              const std::vector<ConvolutionTile>& tiles) const {
   const std::int64_t frames = out.shape(0);
   const auto count = static_cast<std::int64_t>(tiles.size());
+  std::map<std::pair<std::int64_t, std::int64_t>, Kernel> kernels;
+  for (const ConvolutionTile& tile : tiles) {
+    const auto [place, is_new] = kernels.try_emplace({tile.height, tile.width});
+    if (is_new) place->second = kernel_for(tile.height, tile.width);
+  }
   parallel_for(frames * count, 1, [&](std::int64_t task) {
     const std::int64_t frame = task / count;
     const ConvolutionTile& tile = tiles[static_cast<std::size_t>(task % count)];
+    const Kernel& kernel = kernels.at({tile.height, tile.width});
     visit_float(dtype_, [&](auto type) {
       using T = decltype(type);
       const void* source = compute_ == DType::bfloat16
-                               ? gather<T, BFloat16>(x, previous, enlarged, frame, tile)
-                               : gather<T, float>(x, previous, enlarged, frame, tile);
+                               ? gather<T, BFloat16>(x, previous, enlarged, frame, tile, kernel)
+                               : gather<T, float>(x, previous, enlarged, frame, tile, kernel);
       auto* result = static_cast<float*>(thread_scratch(
           1, static_cast<std::size_t>(tile_rows * tile_columns * padded_out_) * sizeof(float)));
       if (on_x86) {
-        primitive_.run({source, packed_.raw(), result});
+        kernel.primitive.run({source, packed_.raw(), result});
       } else {
-        run_plain(static_cast<const float*>(source), result);
+        run_plain(kernel, static_cast<const float*>(source), result);
       }
       const float* b = bias_.data<float>();
       for (std::int64_t row = tile.rows.begin; row < tile.rows.end; ++row) {
         for (std::int64_t column = tile.columns.begin; column < tile.columns.end; ++column) {
           const float* from =
-              result + ((row - tile.row) * tile_columns + column - tile.column) * padded_out_;
+              result + ((row - tile.row) * kernel.columns + column - tile.column) * padded_out_;
           T* into =
               out.data<T>() +
               ((frame * want.rows + row - want.row) * want.columns + column - want.column) * out_;
@@ -333,16 +370,16 @@ void Convolution::run_on_cpu(const Image& x, const Image& previous, std::int64_t
 }
 
 // A row of the tile is the sum, over the places of the kernel, of its pixels times a matrix.
-void Convolution::run_plain(const float* patch, float* result) const {
-  const std::int64_t rows = window_.reach(tile_rows), columns = window_.reach(tile_columns);
-  for (std::int64_t row = 0; row < tile_rows; ++row, result += tile_columns * padded_out_) {
+void Convolution::run_plain(const Kernel& kernel, const float* patch, float* result) const {
+  const std::int64_t rows = window_.reach(kernel.rows), columns = window_.reach(kernel.columns);
+  for (std::int64_t row = 0; row < kernel.rows; ++row, result += kernel.columns * padded_out_) {
     const auto* weights = static_cast<const float*>(packed_.raw());
     bool adds = false;
     for (std::int64_t k = 0; k < kt_; ++k) {
       for (std::int64_t y = 0; y < window_.kernel; ++y) {
         const float* line = patch + (k * rows + row * window_.stride + y) * columns * padded_in_;
         for (std::int64_t x = 0; x < window_.kernel; ++x) {
-          plain_product(tile_columns, padded_out_, padded_in_, line + x * padded_in_,
+          plain_product(kernel.columns, padded_out_, padded_in_, line + x * padded_in_,
                         window_.stride * padded_in_, weights, result, std::exchange(adds, true));
           weights += padded_in_ * padded_out_;
         }

@@ -83,8 +83,9 @@ bool use_convolution(Device device, const ConvolutionShape& shape, const Numeric
 enum class Tiles { inner, outer, all };
 
 /// Convolution of frames with zero padding, optionally causal over the last `kt` frames.
-/// Computed in tiles of one shape at fixed positions in the image, so that a pixel's bits depend
-/// only on the pixels and frames around it, not on how the image is divided among ranks or threads.
+/// Computed in tiles at fixed positions in the image, of one shape except at its right and lower
+/// edges, so that a pixel's bits depend only on its place in the image and on the pixels and frames
+/// around it, not on how the image is divided among ranks or threads.
 class Convolution {
  public:
   Convolution() = default;
@@ -115,7 +116,9 @@ class Convolution {
   void pack(const Tensor& weight);  ///< for the CPU
   void pack_shape(const Tensor& weight);
   void run_shape(const Tensor& out) const;
-  void run_plain(const float* patch, float* result) const;
+  struct Kernel;
+  Kernel kernel_for(std::int64_t rows, std::int64_t columns) const;
+  void run_plain(const Kernel& kernel, const float* patch, float* result) const;
   void run_on_cpu(const Image& x, const Image& previous, std::int64_t enlarged,
                   const ImageBox& want, Tensor& out,
                   const std::vector<ConvolutionTile>& tiles) const;
@@ -123,7 +126,7 @@ class Convolution {
                  std::int64_t enlarged) const;
   template <class T, class C>
   const void* gather(const Image& x, const Image& previous, std::int64_t enlarged,
-                     std::int64_t frame, const ConvolutionTile& tile) const;
+                     std::int64_t frame, const ConvolutionTile& tile, const Kernel& kernel) const;
 
   std::int64_t taps() const { return kt_ * window_.kernel * window_.kernel; }
 
@@ -131,7 +134,6 @@ class Convolution {
   Window window_;
   std::int64_t padded_in_ = 0, padded_out_ = 0;  ///< multiples of 16, for oneDNN's fast kernels
   DType dtype_ = DType::float32, compute_ = DType::float32;
-  Primitive primitive_;
   Tensor packed_;                                      ///< packed weight, uint8
   Tensor bias_;                                        ///< float32 [out], on the device
   std::shared_ptr<const gpu::Convolution> on_device_;  ///< on a GPU: the implementation

@@ -29,11 +29,19 @@ std::vector<ConvolutionTile> convolution_tiles(const Image& x, std::int64_t enla
                                                std::int64_t tile_columns) {
   std::vector<ConvolutionTile> tiles;
   const PixelSpan rows = row_span(want), columns = column_span(want);
+  const std::int64_t height = window.results(x.height * enlarged);
+  const std::int64_t width = window.results(x.width * enlarged);
   for (std::int64_t row = rows.begin / tile_rows * tile_rows; row < rows.end; row += tile_rows) {
     for (std::int64_t column = columns.begin / tile_columns * tile_columns; column < columns.end;
          column += tile_columns) {
-      ConvolutionTile tile{row, column, common({row, row + tile_rows}, rows),
-                           common({column, column + tile_columns}, columns)};
+      ConvolutionTile tile{row,
+                           column,
+                           std::min(tile_rows, height - row),
+                           std::min(tile_columns, width - column),
+                           common({row, row + tile_rows}, rows),
+                           common({column, column + tile_columns}, columns),
+                           {},
+                           {}};
       tile.needed_rows = input_span(tile.rows, window, x.height * enlarged);
       tile.needed_columns = input_span(tile.columns, window, x.width * enlarged);
       const auto had = [&](const Image::Piece& piece) {

@@ -1,5 +1,6 @@
 #pragma once
-// Tiles in which convolutions are computed: all of one shape, at fixed positions in the image.
+// Tiles in which convolutions are computed: at fixed positions in the image, all of one shape
+// except at its right and lower edges.
 #include <algorithm>
 #include <vector>
 
@@ -18,10 +19,11 @@ PixelSpan common(const PixelSpan& a, const PixelSpan& b);
 PixelSpan row_span(const ImageBox& box, std::int64_t enlarged = 1);
 PixelSpan column_span(const ImageBox& box, std::int64_t enlarged = 1);
 
-/// A tile: its first pixel and the part to store, in pixels of the result, and the input of that
-/// part, in pixels of the upsampled image.
+/// A tile: its first pixel, its extents within the image and the part to store, in pixels of the
+/// result, and the input of that part, in pixels of the upsampled image.
 struct ConvolutionTile {
   std::int64_t row = 0, column = 0;
+  std::int64_t height = 0, width = 0;
   PixelSpan rows, columns;
   PixelSpan needed_rows, needed_columns;
 };

@@ -16,19 +16,31 @@ struct ExactSum {
   std::int64_t high = 0, middle = 0, low = 0;
   std::int64_t lost = 0;  ///< terms out of range or NaN
 
-  REELMESH_HOST_DEVICE void add(double term) {
-    if (!(std::abs(term) < 0x1p80)) {
+  /// The integers of a term, or NaN. Sums of those of max_terms_as_doubles terms are exact.
+  struct Parts {
+    double high = 0, middle = 0, low = 0;
+  };
+  static constexpr std::int64_t max_terms_as_doubles = std::int64_t{1} << 12;
+
+  [[gnu::always_inline]] REELMESH_HOST_DEVICE static inline Parts parts_of(double term) {
+    const double kept = std::abs(term) < 0x1p80 ? term : std::numeric_limits<double>::quiet_NaN();
+    const double high = std::trunc(kept * 0x1p-40);
+    const double below = kept - high * 0x1p40;  // exact, like the next subtraction
+    const double middle = std::trunc(below);
+    return {high, middle, std::nearbyint((below - middle) * 0x1p40)};
+  }
+
+  REELMESH_HOST_DEVICE void add(const Parts& parts) {
+    if (!(std::abs(parts.high) < 0x1p53)) {
       ++lost;
       return;
     }
-    const double upper = std::trunc(term * 0x1p-40);
-    term -= upper * 0x1p40;  // exact, like the next subtraction
-    const double whole = std::trunc(term);
-    term -= whole;
-    high += static_cast<std::int64_t>(upper);
-    middle += static_cast<std::int64_t>(whole);
-    low += static_cast<std::int64_t>(std::nearbyint(term * 0x1p40));
+    high += static_cast<std::int64_t>(parts.high);
+    middle += static_cast<std::int64_t>(parts.middle);
+    low += static_cast<std::int64_t>(parts.low);
   }
+
+  REELMESH_HOST_DEVICE void add(double term) { add(parts_of(term)); }
 
   void add(const ExactSum& other) {
     high += other.high;

@@ -6,20 +6,23 @@
 #include "ops/cuda/ops.hpp"
 #include "ops/math.hpp"
 #include "ops/norm.hpp"
-#include "ops/onednn.hpp"
 #include "ops/operation.hpp"
 #include "ops/parallel.hpp"
-#include "tensor/convert.hpp"
+#include "ops/row_floats.hpp"
 #include "tensor/dispatch.hpp"
 
 namespace reelmesh::ops {
 namespace {
 
-REELMESH_CLONES void norm_pixel(float* x, std::int64_t n, const float* factor, const float* offset,
-                                bool with_silu) {
-  for (std::int64_t i = 0; i < n; ++i) x[i] = x[i] * factor[i] + offset[i];
+// x and y may be the same.
+REELMESH_CLONES void norm_pixel(const float* x, float* y, std::int64_t n, const float* factor,
+                                const float* offset, bool with_silu) {
   if (with_silu) {
-    for (std::int64_t i = 0; i < n; ++i) x[i] = silu(x[i]);
+#pragma GCC ivdep
+    for (std::int64_t i = 0; i < n; ++i) y[i] = silu(x[i] * factor[i] + offset[i]);
+  } else {
+#pragma GCC ivdep
+    for (std::int64_t i = 0; i < n; ++i) y[i] = x[i] * factor[i] + offset[i];
   }
 }
 
@@ -70,11 +73,10 @@ Tensor group_norm(const Tensor& x, const GroupStatistics& statistics, const Tens
   visit_float(x.dtype(), [&](auto type) {
     using T = decltype(type);
     parallel_for(x.numel() / n, 256, [&](std::int64_t pixel) {
-      auto* row =
-          static_cast<float*>(thread_scratch(4, static_cast<std::size_t>(n) * sizeof(float)));
-      convert(x.data<T>() + pixel * n, row, n);
-      norm_pixel(row, n, factors, offsets, with_silu);
-      convert(row, out.data<T>() + pixel * n, n);
+      with_floats(x.data<T>() + pixel * n, out.data<T>() + pixel * n, n,
+                  [&](const float* from, float* into) {
+                    norm_pixel(from, into, n, factors, offsets, with_silu);
+                  });
     });
   });
   return out;

@@ -22,8 +22,9 @@ REELMESH_INLINE bool is_finite(float x) {
 /// e^x to about 1 ulp; 0 below −87.7, e^88 above 88. Range reduction by powers of two and a
 /// polynomial of degree 6 (Cephes expf, S. Moshier), with fused multiply-adds.
 REELMESH_INLINE float exp_approx(float x) {
-  const float below = 88.0F < x ? 88.0F : x;
-  const float limited = -88.0F > below ? -88.0F : below;  // at −88 the factor 2^n below is 0
+  const float magnitude = std::abs(x);
+  // At −88 the factor 2^n below is 0.
+  const float limited = std::copysign(88.0F < magnitude ? 88.0F : magnitude, x);
   constexpr float magic = 12582912.0F;  // 1.5·2^23: adding it rounds to an integer
   const float shifted = std::fma(limited, 1.44269504088896341F, magic);
   const float n = shifted - magic;

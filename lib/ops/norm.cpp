@@ -11,6 +11,7 @@
 #include "ops/onednn.hpp"
 #include "ops/operation.hpp"
 #include "ops/parallel.hpp"
+#include "ops/row_floats.hpp"
 #include "ops/row_sums.hpp"
 #include "tensor/convert.hpp"
 #include "tensor/dispatch.hpp"
@@ -19,27 +20,45 @@
 namespace reelmesh::ops {
 namespace {
 
-// Rows of n values, one after the other. bias: null for a root-mean-square norm.
-[[gnu::always_inline]] inline void normalise(float* x, std::int64_t n, const float* weight,
-                                             const float* bias, float eps) {
+// Rows of n values go from x to y, which may be the same.
+
+// bias: null for a root-mean-square norm.
+[[gnu::always_inline]] inline void normalise(const float* x, float* y, std::int64_t n,
+                                             const float* weight, const float* bias, float eps) {
   const auto count = static_cast<float>(n);
   if (bias == nullptr) {
     const float rstd = 1.0F / std::sqrt(sum_of_squares(x, n, 0.0F) / count + eps);
-    for (std::int64_t i = 0; i < n; ++i) x[i] = x[i] * rstd * weight[i];
+#pragma GCC ivdep
+    for (std::int64_t i = 0; i < n; ++i) y[i] = x[i] * rstd * weight[i];
     return;
   }
   const float mean = vector_sum(x, n) / count;
   const float rstd = 1.0F / std::sqrt(sum_of_squares(x, n, mean) / count + eps);
-  for (std::int64_t i = 0; i < n; ++i) x[i] = (x[i] - mean) * rstd * weight[i] + bias[i];
+#pragma GCC ivdep
+  for (std::int64_t i = 0; i < n; ++i) y[i] = (x[i] - mean) * rstd * weight[i] + bias[i];
 }
 
-REELMESH_CLONES void layer_norm_row(float* x, std::int64_t n, const float* weight,
+REELMESH_CLONES void layer_norm_row(const float* x, float* y, std::int64_t n, const float* weight,
                                     const float* bias, float eps) {
-  normalise(x, n, weight, bias, eps);
+  normalise(x, y, n, weight, bias, eps);
 }
 
-REELMESH_CLONES void rms_norm_row(float* x, std::int64_t n, const float* weight, float eps) {
-  normalise(x, n, weight, nullptr, eps);
+// y = norm(x)·(1 + scale) + shift.
+REELMESH_CLONES void modulated_norm_row(const float* x, float* y, std::int64_t n,
+                                        const float* weight, const float* bias, float eps,
+                                        const float* scale, const float* shift) {
+  const auto count = static_cast<float>(n);
+  const float mean = vector_sum(x, n) / count;
+  const float rstd = 1.0F / std::sqrt(sum_of_squares(x, n, mean) / count + eps);
+#pragma GCC ivdep
+  for (std::int64_t i = 0; i < n; ++i) {
+    y[i] = ((x[i] - mean) * rstd * weight[i] + bias[i]) * (1.0F + scale[i]) + shift[i];
+  }
+}
+
+REELMESH_CLONES void rms_norm_row(const float* x, float* y, std::int64_t n, const float* weight,
+                                  float eps) {
+  normalise(x, y, n, weight, nullptr, eps);
 }
 
 // The sums of |x − before| and of |before|; overwrites both.
@@ -52,20 +71,7 @@ REELMESH_CLONES void change_sums_row(float* x, float* before, std::int64_t n, fl
   sums[1] = vector_sum(before, n);
 }
 
-float* row_scratch(std::int64_t n) {
-  return static_cast<float*>(thread_scratch(4, static_cast<std::size_t>(n) * sizeof(float)));
-}
-
-// These values: where they are, or in the thread's scratch.
-template <class T>
-const float* as_floats(const T* x, std::int64_t n) {
-  if constexpr (std::is_same_v<T, float>) return x;
-  float* values = row_scratch(n);
-  convert(x, values, n);
-  return values;
-}
-
-// Calls f(row index, row as floats) for each row of x; f changes the row, which goes to out.
+// Calls f(row index, x, y) for each row of x, as floats, whose results go to y: a row of out.
 template <class F>
 void for_each_row(const Tensor& x, Tensor& out, F&& f) {
   if (x.empty()) return;
@@ -73,10 +79,8 @@ void for_each_row(const Tensor& x, Tensor& out, F&& f) {
   visit_float(x.dtype(), [&](auto type) {
     using T = decltype(type);
     parallel_for(x.numel() / n, 32, [&](std::int64_t row) {
-      float* values = row_scratch(n);
-      convert(x.data<T>() + row * n, values, n);
-      f(row, values);
-      convert(values, out.data<T>() + row * n, n);
+      with_floats(x.data<T>() + row * n, out.data<T>() + row * n, n,
+                  [&](const float* from, float* into) { f(row, from, into); });
     });
   });
 }
@@ -92,8 +96,9 @@ Tensor rms_norm(const Tensor& x, const Tensor& weight, float eps) {
   Tensor out = Tensor::empty(x.shape(), x.dtype());
   const Tensor w = weight.to(DType::float32);
   const std::int64_t n = x.shape().back();
-  for_each_row(x, out,
-               [&](std::int64_t, float* row) { rms_norm_row(row, n, w.data<float>(), eps); });
+  for_each_row(x, out, [&](std::int64_t, const float* from, float* into) {
+    rms_norm_row(from, into, n, w.data<float>(), eps);
+  });
   return out;
 }
 
@@ -115,14 +120,10 @@ Tensor change_sums(const Tensor& x, const Tensor& before) {
 Tensor layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, float eps) {
   Tensor out = Tensor::empty(x.shape(), x.dtype());
   const Tensor w = weight.to(DType::float32), b = bias.to(DType::float32);
-  for_each_row(x, out, [&](std::int64_t, float* row) {
-    layer_norm_row(row, x.shape().back(), w.data<float>(), b.data<float>(), eps);
+  for_each_row(x, out, [&](std::int64_t, const float* from, float* into) {
+    layer_norm_row(from, into, x.shape().back(), w.data<float>(), b.data<float>(), eps);
   });
   return out;
-}
-
-REELMESH_CLONES void modulate(float* x, std::int64_t n, const float* scale, const float* shift) {
-  for (std::int64_t i = 0; i < n; ++i) x[i] = x[i] * (1.0F + scale[i]) + shift[i];
 }
 
 void modulated_layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, float eps,
@@ -131,11 +132,11 @@ void modulated_layer_norm(const Tensor& x, const Tensor& weight, const Tensor& b
   const std::int64_t rows = modulation.table.shape(0), chunks = modulation.table.shape(1);
   const Tensor w = weight.to(DType::float32), b = bias.to(DType::float32);
   const Tensor table = modulation.table.to(DType::float32);
-  for_each_row(x, out, [&](std::int64_t row, float* values) {
+  for_each_row(x, out, [&](std::int64_t row, const float* from, float* into) {
     const float* m = table.data<float>() + row % batch % rows * chunks +
                      chunk_offset(modulation.first, row / batch, n);
-    layer_norm_row(values, n, w.data<float>(), b.data<float>(), eps);
-    modulate(values, n, m + modulation.scale * n, m + modulation.shift * n);
+    modulated_norm_row(from, into, n, w.data<float>(), b.data<float>(), eps,
+                       m + modulation.scale * n, m + modulation.shift * n);
   });
 }
 
@@ -191,7 +192,7 @@ REELMESH_CLONES void normalise_heads(float* x, std::int64_t heads, std::int64_t 
                                      const float* weight, const float* bias, float eps,
                                      const float* c, const float* s) {
   for (std::int64_t head = 0; head < heads; ++head) {
-    normalise(x + head * n, n, weight, bias, eps);
+    normalise(x + head * n, x + head * n, n, weight, bias, eps);
     if (c != nullptr) rotate(x + head * n, n, c, s);
   }
 }
@@ -202,16 +203,15 @@ void normalise_and_rotate(Tensor& x, const HeadNorm& norm, const Tensor& cosines
   visit_float(x.dtype(), [&](auto type) {
     using T = decltype(type);
     parallel_for(x.shape(0), 4, [&](std::int64_t token) {
-      float* values = row_scratch(heads * n);
       const bool rotated = !cosines.empty() && token >= unrotated;
       const float* c = rotated ? cosines.data<float>() + (token - unrotated) * n : nullptr;
       const float* s = rotated ? sines.data<float>() + (token - unrotated) * n : nullptr;
       for (std::int64_t item = 0; item < batch; ++item) {
         T* y = x.data<T>() + (token * batch + item) * parts * heads * n;
-        convert(y, values, heads * n);
-        normalise_heads(values, heads, n, norm.weight.data<float>(),
-                        norm.bias.empty() ? nullptr : norm.bias.data<float>(), norm.eps, c, s);
-        convert(values, y, heads * n);
+        with_floats(y, y, heads * n, [&](const float*, float* values) {
+          normalise_heads(values, heads, n, norm.weight.data<float>(),
+                          norm.bias.empty() ? nullptr : norm.bias.data<float>(), norm.eps, c, s);
+        });
       }
     });
   });
@@ -221,7 +221,7 @@ void normalise_and_rotate(Tensor& x, const HeadNorm& norm, const Tensor& cosines
 REELMESH_CLONES void normalise_together(float* x, std::int64_t heads, std::int64_t n,
                                         const float* weight, float eps, const float* c,
                                         const float* s) {
-  normalise(x, heads * n, weight, nullptr, eps);
+  normalise(x, x, heads * n, weight, nullptr, eps);
   if (c == nullptr) return;
   for (std::int64_t head = 0; head < heads; ++head) rotate(x + head * n, n, c, s);
 }
@@ -232,27 +232,23 @@ void norm_together_and_rotate(Tensor& x, const Tensor& weight, float eps, const 
   visit_float(x.dtype(), [&](auto type) {
     using T = decltype(type);
     parallel_for(x.shape(0), 4, [&](std::int64_t token) {
-      float* values = row_scratch(heads * n);
       const float* c = cosines.empty() ? nullptr : cosines.data<float>() + token * n;
       const float* s = cosines.empty() ? nullptr : sines.data<float>() + token * n;
       for (std::int64_t item = 0; item < batch; ++item) {
         T* y = x.data<T>() + (token * batch + item) * parts * heads * n;
-        convert(y, values, heads * n);
-        normalise_together(values, heads, n, weight.data<float>(), eps, c, s);
-        convert(values, y, heads * n);
+        with_floats(y, y, heads * n, [&](const float*, float* values) {
+          normalise_together(values, heads, n, weight.data<float>(), eps, c, s);
+        });
       }
     });
   });
 }
 
-REELMESH_CLONES void to_doubles(const float* x, double* y, std::int64_t n) {
-  for (std::int64_t i = 0; i < n; ++i) y[i] = x[i];
-}
-
 // Adds the channels of pixels, and their squares, to these sums.
-REELMESH_CLONES void add_pixels(const double* x, std::int64_t pixels, std::int64_t channels,
+REELMESH_CLONES void add_pixels(const float* x, std::int64_t pixels, std::int64_t channels,
                                 double* sums, double* squares) {
   constexpr std::int64_t width = 4, parts = 4, block = width * parts;
+  using Floats [[gnu::vector_size(width * sizeof(float))]] = float;
   using Doubles [[gnu::vector_size(width * sizeof(double))]] = double;
   const std::int64_t even = channels / block * block;
   for (std::int64_t first = 0; first < even; first += block) {
@@ -265,8 +261,9 @@ REELMESH_CLONES void add_pixels(const double* x, std::int64_t pixels, std::int64
     for (std::int64_t pixel = 0; pixel < pixels; ++pixel) {
 #pragma GCC unroll 4
       for (std::int64_t part = 0; part < parts; ++part) {
-        Doubles value;
-        std::memcpy(&value, x + pixel * channels + first + part * width, sizeof(value));
+        Floats narrow;
+        std::memcpy(&narrow, x + pixel * channels + first + part * width, sizeof(narrow));
+        const Doubles value = __builtin_convertvector(narrow, Doubles);
         sum[part] += value;
         square[part] += value * value;
       }
@@ -286,13 +283,26 @@ REELMESH_CLONES void add_pixels(const double* x, std::int64_t pixels, std::int64
   }
 }
 
-// Adds the sum of each group of `size` channels to that of the group.
-REELMESH_CLONES void add_groups(const double* sums, std::int64_t size, std::size_t groups,
-                                ExactSum* into) {
-  for (std::size_t group = 0; group < groups; ++group, sums += size) {
+// Members of ExactSum for each group as doubles, for vector instructions.
+struct GroupSums {
+  explicit GroupSums(std::size_t groups) : high(groups), middle(groups), low(groups) {}
+  std::vector<double> high, middle, low;
+};
+
+// Adds the sum of each group of `size` channels to that of the group; overwrites `sums`.
+REELMESH_CLONES void add_groups(double* sums, std::int64_t size, std::int64_t groups, double* high,
+                                double* middle, double* low) {
+  for (std::int64_t group = 0; group < groups; ++group) {
     double sum = 0;
-    for (std::int64_t channel = 0; channel < size; ++channel) sum += sums[channel];
-    into[group].add(sum);
+    for (std::int64_t i = 0; i < size; ++i) sum += sums[group * size + i];
+    sums[group] = sum;
+  }
+#pragma GCC ivdep
+  for (std::int64_t group = 0; group < groups; ++group) {
+    const ExactSum::Parts parts = ExactSum::parts_of(sums[group]);
+    high[group] += parts.high;
+    middle[group] += parts.middle;
+    low[group] += parts.low;
   }
 }
 
@@ -302,22 +312,28 @@ std::vector<ExactSum> group_sums(const Tensor& x, std::int64_t groups, std::int6
   const auto count = static_cast<std::size_t>(2 * groups);
   std::vector<ExactSum> result(count);
   const std::int64_t lines = rows / cell;
+  expect(columns / cell <= ExactSum::max_terms_as_doubles, "group sums of {} cells in a row",
+         columns / cell);
   std::vector<ExactSum> of_lines(count * static_cast<std::size_t>(lines));
   visit_float(x.dtype(), [&](auto type) {
     using T = decltype(type);
     parallel_for(lines, 1, [&](std::int64_t line) {
       std::vector<double> sums(static_cast<std::size_t>(2 * channels));
-      std::vector<double> values(static_cast<std::size_t>(cell * channels));
+      GroupSums of_line(count);
       for (std::int64_t left = 0; left < columns; left += cell) {
         std::fill(sums.begin(), sums.end(), 0.0);
         for (std::int64_t i = 0; i < frames * cell; ++i) {
           const std::int64_t row = i / cell * rows + line * cell + i % cell;
           const T* pixels = x.data<T>() + (row * columns + left) * channels;
-          to_doubles(as_floats(pixels, cell * channels), values.data(), cell * channels);
-          add_pixels(values.data(), cell, channels, sums.data(), sums.data() + channels);
+          add_pixels(as_floats(pixels, cell * channels), cell, channels, sums.data(),
+                     sums.data() + channels);
         }
-        add_groups(sums.data(), size, count,
-                   of_lines.data() + static_cast<std::size_t>(line) * count);
+        add_groups(sums.data(), size, std::ssize(of_line.high), of_line.high.data(),
+                   of_line.middle.data(), of_line.low.data());
+      }
+      for (std::size_t i = 0; i < count; ++i) {
+        of_lines[static_cast<std::size_t>(line) * count + i].add(
+            ExactSum::Parts{of_line.high[i], of_line.middle[i], of_line.low[i]});
       }
     });
   });
@@ -325,11 +341,12 @@ std::vector<ExactSum> group_sums(const Tensor& x, std::int64_t groups, std::int6
   return result;
 }
 
-REELMESH_CLONES void spatial_norm_pixel(float* x, std::int64_t n, const float* factor,
-                                        const float* offset, const float* scale,
-                                        const float* shift) {
+REELMESH_CLONES void spatial_norm_pixel(const float* x, float* y, std::int64_t n,
+                                        const float* factor, const float* offset,
+                                        const float* scale, const float* shift) {
+#pragma GCC ivdep
   for (std::int64_t i = 0; i < n; ++i) {
-    x[i] = silu((x[i] * factor[i] + offset[i]) * scale[i] + shift[i]);
+    y[i] = silu((x[i] * factor[i] + offset[i]) * scale[i] + shift[i]);
   }
 }
 
@@ -344,7 +361,8 @@ void spatial_norm_silu(const Tensor& x, const SpatialNorm& norm, Tensor& out) {
     parallel_for(frames * rows, 1, [&](std::int64_t task) {
       const std::int64_t frame = task / rows, row = task % rows;
       const std::int64_t latent_row = row * latent_rows / rows;
-      float* values = row_scratch(3 * n);
+      auto* modulation =
+          static_cast<float*>(thread_scratch(5, static_cast<std::size_t>(2 * n) * sizeof(float)));
       std::int64_t loaded = -1;
       for (std::int64_t column = 0; column < columns; ++column) {
         const std::int64_t at = (task * columns + column) * n;
@@ -354,13 +372,13 @@ void spatial_norm_silu(const Tensor& x, const SpatialNorm& norm, Tensor& out) {
              column * latent_columns / columns) *
             n;
         if (latent != loaded) {
-          convert(norm.scale.data<T>() + latent, values + n, n);
-          convert(norm.shift.data<T>() + latent, values + 2 * n, n);
+          convert(norm.scale.data<T>() + latent, modulation, n);
+          convert(norm.shift.data<T>() + latent, modulation + n, n);
           loaded = latent;
         }
-        convert(x.data<T>() + at, values, n);
-        spatial_norm_pixel(values, n, factors, offsets, values + n, values + 2 * n);
-        convert(values, out.data<T>() + at, n);
+        with_floats(x.data<T>() + at, out.data<T>() + at, n, [&](const float* from, float* into) {
+          spatial_norm_pixel(from, into, n, factors, offsets, modulation, modulation + n);
+        });
       }
     });
   });
