@@ -217,6 +217,7 @@ json describe(const JobPlan& planned, const std::vector<BatchOutline>& batches,
     for (json& row : all["by_rank"]) row["role"] = role_in_training(row["role"]);
     all["training"] = {{"clips_of_step", planned.train->batch},
                        {"method", planned.train->method->name},
+                       {"recomputes_blocks", planned.train->recomputes_blocks.value()},
                        {"encodes_images", planned.family->image_scale().has_value()}};
     if (const std::optional<LoraShape> lora = lora_shape(*planned.train)) {
       all["training"]["lora_rank"] = lora->rank;
@@ -243,9 +244,12 @@ std::string training_text(const JobPlan& planned, std::int64_t clips) {
     if (counts[i] < clips) sizes += fmt::format("{}{} ", sizes.empty() ? "" : ", ", counts[i]);
     sizes += fmt::format("of {}", shown(planned.formats[i].size));
   }
-  return fmt::format("training on {} clip{}{} {} (frames x height x width), {} in a step: {}",
-                     clips, clips == 1 ? "" : "s", counts.front() < clips ? "," : "", sizes,
-                     planned.train->batch, planned.train->method->text(*planned.train));
+  return fmt::format(
+      "training on {} clip{}{} {} (frames x height x width), {} in a step: {}; blocks {}", clips,
+      clips == 1 ? "" : "s", counts.front() < clips ? "," : "", sizes, planned.train->batch,
+      planned.train->method->text(*planned.train),
+      planned.train->recomputes_blocks.value() ? "are computed again for gradients"
+                                               : "keep what gradients need");
 }
 
 std::string clips_text(const std::vector<ClipOutline>& clips, const ClipKinds& kinds) {

@@ -344,7 +344,7 @@ std::unique_ptr<DryRuns::Trained> DryRuns::make_trained(const WeightPlacement& p
   return std::make_unique<Trained>(precision_, times_.others, [&] {
     auto parts = std::make_unique<TrainedParts>();
     parts->transformer = family_.trainable(shapes(ModelPart::transformer), precision_.tensors,
-                                           placement, lora_shape(training_->settings));
+                                           placement, training_mode(training_->settings));
     if (family_.image_scale()) parts->encoder = family_.encoder(shapes(), precision_.tensors);
     return parts;
   });

@@ -115,7 +115,7 @@ Workload job_workload(const Job& job, const JobPlan& planned, const Conditions& 
   Workload workload;
   std::optional<DryTraining> training;
   if (job.train) {  // its embeddings go to files
-    training = {*job.train, planned.training.make};
+    training = {*planned.train, planned.training.make};
     workload.trained_clips = job.train->batch;
   } else {
     for (const ClipOutline& clip : planned.clips) {

@@ -1,5 +1,7 @@
 #include "forecast/plan_job.hpp"
 
+#include <algorithm>
+
 #include "base/error.hpp"
 #include "base/units.hpp"
 #include "forecast/job_workload.hpp"
@@ -25,6 +27,23 @@ Conditions with_parts_of_nodes(const Job& job, const Workload& workload,
                                             conditions.node_bytes / ranks_of_fullest_node(machine));
   parts.machine.limits_are_free_memory = true;
   return parts;
+}
+
+// Whether the blocks of a training keep all that gradients need: if that fits, leaves a tenth of
+// the memory free and does not move weights elsewhere. Not where nothing is known of the memory.
+bool keeps_blocks(const Job& job, JobPlan& planned, const Conditions& conditions) {
+  const auto plan_of = [&](bool recomputes, const Conditions& there) {
+    planned.train->recomputes_blocks = recomputes;
+    return plan_clips(job.parallel, job_workload(job, planned, there), there);
+  };
+  Conditions less = conditions;
+  const auto without_a_tenth = [](std::int64_t bytes) { return bytes - bytes / 10; };
+  less.node_bytes = without_a_tenth(less.node_bytes);
+  std::vector<std::int64_t>& limits = less.machine.memory_limits.values;
+  std::ranges::transform(limits, limits.begin(), without_a_tenth);
+  if (less.node_bytes <= 0 && limits.empty()) return false;
+  const Plan kept = plan_of(false, less);
+  return fits(kept, less) && kept.weights.residence == plan_of(true, conditions).weights.residence;
 }
 
 }  // namespace
@@ -58,6 +77,9 @@ JobPlan plan_job(const Job& job, const Conditions& conditions, Inputs inputs,
                             .on_disk = conditions.on_disk,
                             .copies_weights = !job.copies.empty(),
                             .saving = job.restart};
+  }
+  if (job.train && !job.train->recomputes_blocks) {
+    planned.train->recomputes_blocks = !keeps_blocks(job, planned, conditions);
   }
   plan_again(planned, job, conditions, chosen_clips(job, planned.clips));
   return planned;

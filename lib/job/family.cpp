@@ -159,7 +159,7 @@ namespace {
 }  // namespace
 
 std::unique_ptr<Trainable> Family::trainable(const Checkpoint&, DType, const WeightPlacement&,
-                                             const std::optional<LoraShape>&) const {
+                                             const TrainingMode&) const {
   refuse_training(paths());
 }
 

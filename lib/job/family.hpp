@@ -132,10 +132,10 @@ class Family {
   virtual std::unique_ptr<const VisionEncoder> vision_encoder(const Checkpoint& weights,
                                                               DType dtype) const;
   /// Only of families that can be trained; otherwise, and for models of them that cannot,
-  /// Error(usage). Without a LoRA all parameters are trained. Errors and collective as denoiser().
+  /// Error(usage). Errors and collective as denoiser().
   virtual std::unique_ptr<Trainable> trainable(const Checkpoint& weights, DType dtype,
                                                const WeightPlacement& placement,
-                                               const std::optional<LoraShape>& lora) const;
+                                               const TrainingMode& mode) const;
   // In a training the image of a clip is its first frame.
   /// Of models whose image gets other noise in each step of a training, so that it is encoded
   /// there: the factor of its latents, which the transformer takes beside the noisy ones.

@@ -200,7 +200,7 @@ constexpr auto table = std::to_array<OtherName>({
     {"lora.dropout", "", "there is none: layers of a LoRA have no dropout"},
     {"lora-dropout", "", "there is none: layers of a LoRA have no dropout"},
     {"gradient-accumulation-steps", "", whole_steps},
-    {"gradient-checkpointing", "", "it is not needed: blocks are computed again for gradients"},
+    {"gradient-checkpointing", "train.recompute", ""},
     {"use-8bit-adam", "", "train.optimizer = lion keeps half of what adamw keeps"},
     {"report-to", "", "metrics.h5 has the losses; tools/tensorboard_training reads it"},
     {"num-train-epochs", "", "there is none: train.steps gives the length"},

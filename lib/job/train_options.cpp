@@ -21,6 +21,7 @@ using Text = std::string_view;
 using Where = const std::string&;
 using Setter = decltype(Option::set);
 
+constexpr std::array<Text, 3> recomputing{"auto", "yes", "no"};
 constexpr std::array<Text, 2> posteriors{"sample", "mode"};
 /// Linear layers of a block that a LoRA may change: of CogVideoX and Wan, then of Open-Sora.
 constexpr std::array<Text, 16> targets{
@@ -564,6 +565,16 @@ std::vector<Option> train_options() {
           [](const Job& job, const Computation&) {
             return std::string(posteriors[job.train->samples_posterior ? 0 : 1]);
           }),
+      {"train.recompute", "auto|yes|no",
+       "blocks of the transformer keep only their inputs and are computed again for gradients "
+       "(gradient checkpointing), or keep all that gradients need: more memory, a quarter less "
+       "time; auto: kept if that leaves a tenth of the memory free",
+       "auto", Effect::no_bits,
+       [](Draft& d, Text text, Where option) {
+         std::optional<bool>& recomputes = train_of(d).recomputes_blocks;
+         recomputes.reset();
+         if (text != "auto") recomputes = parse_choice(text, option, recomputing) == 1;
+       }},
       {"train.save-every", "N",
        "steps after which what is trained and the state of the training are saved, 0 to 100000000; "
        "0: as "

@@ -114,6 +114,8 @@ struct TrainSettings {
   std::optional<int> sample_steps;       ///< unset: as of a job that makes clips
   std::optional<double> sample_guidance;
   bool reproducible = true;  ///< the same bits for every layout
+  /// See TrainingMode; unset: a plan decides, by the memory.
+  std::optional<bool> recomputes_blocks;
 };
 
 }  // namespace reelmesh

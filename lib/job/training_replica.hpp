@@ -81,4 +81,9 @@ inline std::optional<LoraShape> lora_shape(const TrainSettings& settings) {
   return settings.method->lora(settings);
 }
 
+/// settings: of a plan.
+inline TrainingMode training_mode(const TrainSettings& settings) {
+  return {lora_shape(settings), settings.recomputes_blocks.value_or(true)};
+}
+
 }  // namespace reelmesh

@@ -124,7 +124,9 @@ Tensor checkpoint(int layer, Tensor x, const std::function<Tensor(Tensor)>& bloc
     return work();
   };
   Tape* tape = Tape::recording();
-  if (tape == nullptr) return run(layer, [&] { return block(std::move(x)); });
+  if (tape == nullptr || !tape->recomputes_blocks_) {
+    return run(layer, [&] { return block(std::move(x)); });
+  }
   Tensor out;
   {
     const Tape::Scope paused(nullptr);

@@ -73,7 +73,9 @@ class Tape {
  public:
   /// Takes the gradient of a parameter: this rank's part, float32 on the host.
   using Take = std::function<void(std::size_t parameter, const Tensor& gradient)>;
-  explicit Tape(Take take) : take_(std::move(take)) {}
+  /// recomputes_blocks: see checkpoint().
+  explicit Tape(Take take, bool recomputes_blocks = true)
+      : take_(std::move(take)), recomputes_blocks_(recomputes_blocks) {}
   Tape(const Tape&) = delete;
   Tape& operator=(const Tape&) = delete;
 
@@ -183,6 +185,7 @@ class Tape {
   std::map<std::int64_t, Tensor> gradients_;
   std::int64_t values_ = 0;
   const TokenRows* rows_ = nullptr;
+  bool recomputes_blocks_;
   int blocks_again_ = 0;
   bool skips_sum_ = false, skips_change_ = false;
   std::weak_ptr<MovedRows> moved_rows_;
@@ -190,9 +193,10 @@ class Tape {
   std::tuple<std::int64_t, const void*, std::int64_t, const TokenRows*> moved_from_{};
 };
 
-/// block(x), layer number `layer` of a model, in a span of its own. While a tape records, only x is
-/// kept of it, and it is computed again for its gradients (Chen et al. 2016), on the same values:
-/// what it captures must outlive the tape. It may overwrite its argument.
+/// block(x), layer number `layer` of a model, in a span of its own. While a tape records that
+/// recomputes blocks, only x is kept of it, and it is computed again for its gradients (Chen et al.
+/// 2016), on the same values: what it captures must outlive the tape. It may overwrite its
+/// argument.
 Tensor checkpoint(int layer, Tensor x, const std::function<Tensor(Tensor)>& block);
 
 }  // namespace reelmesh

@@ -82,7 +82,7 @@ Steps::Steps(const comm::Group& world, const Samples& samples, const CachedFiles
         .unlike_processors = samples.planned.unlike_processors,
         .resident = plan.weights.resident};
     model_ = family.trainable(computing.weights(family, ModelPart::transformer), computing.dtype,
-                              placement, lora_shape(settings));
+                              placement, training_mode(*samples.planned.train));
     if (family.image_scale()) {
       encoder_ = family.encoder(computing.weights(family, ModelPart::vae), computing.dtype);
     }

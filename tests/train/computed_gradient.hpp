@@ -17,6 +17,7 @@ struct GradientRun {
   std::vector<int> parts;  ///< into which frames, rows and columns of tokens are cut
   int ring = 1;
   Residence residence = Residence::replicated;
+  bool recomputes_blocks = true;
 };
 
 struct CaseGradient {

@@ -39,7 +39,7 @@ struct CountedCase {
               const TrainSettings& settings) const {
     Parts parts;
     parts.model =
-        family->trainable(weights_of("transformer"), dtype, placement, lora_shape(settings));
+        family->trainable(weights_of("transformer"), dtype, placement, training_mode(settings));
     if (family->image_scale()) parts.encoder = family->encoder(weights_of("vae"), dtype);
     return parts;
   }
@@ -146,8 +146,10 @@ TEST_P(TrainingDryRuns, CountOperationsAndMessages) {
   const Family* family = c.family;
   const Clip& clip = c.clip;
   const comm::Group& world = test::world();
-  const TrainSettings settings = settings_of(GetParam(), 3);
-  for (const DType dtype : {DType::float32, DType::bfloat16}) {
+  TrainSettings settings = settings_of(GetParam(), 3);
+  for (const auto& [dtype, recomputes_blocks] : std::initializer_list<std::pair<DType, bool>>{
+           {DType::float32, true}, {DType::float32, false}, {DType::bfloat16, true}}) {
+    settings.recomputes_blocks = recomputes_blocks;
     const auto runs = DryRuns::of(*family, {dtype, ops::compute_dtype(dtype)}, {}, false, {},
                                   DryTraining{settings, TrainedReplica::make});
     ClipWorkload workload = family->workload(clip, clip.tokens());
@@ -182,7 +184,8 @@ TEST_P(TrainingDryRuns, CountOperationsAndMessages) {
               replica.share_of(settings.batch) * runs->sent_weights({}, group.rank(), group.size());
         }
         const std::string what =
-            fmt::format("{} replicas, {}, {}", replicas, to_string(layout.mesh), name_of(dtype));
+            fmt::format("{} replicas, {}, {}, {}", replicas, to_string(layout.mesh), name_of(dtype),
+                        recomputes_blocks ? "blocks computed again" : "blocks kept");
         EXPECT_EQ(said.flops, double(recorder.flops - flops)) << what;
         EXPECT_EQ(said.sent_bytes + said.sent_weights, recorder.bytes_sent - sent) << what;
         EXPECT_GT(said.flops, 0) << what;
@@ -289,8 +292,11 @@ void step_on_one_rank(const Parts& parts, const CountedCase& c, DType dtype,
 TEST_P(TrainingDryRuns, CountMemory) {
   if (test::world().size() > 1) GTEST_SKIP() << "of a rank by itself: on a group of one";
   const CountedCase c = counted_case_of(GetParam());
-  const TrainSettings settings = settings_of(GetParam(), 1);
-  for (const DType dtype : {DType::float32, DType::bfloat16}) {
+  TrainSettings settings = settings_of(GetParam(), 1);
+  for (const auto& [type, recomputes_blocks] : std::initializer_list<std::pair<DType, bool>>{
+           {DType::float32, true}, {DType::bfloat16, true}, {DType::bfloat16, false}}) {
+    const DType dtype = type;
+    settings.recomputes_blocks = recomputes_blocks;
     const auto make = [&](const Checkpoint& shapes) {
       return c.parts([&](const char*) { return shapes; }, dtype, {}, settings);
     };

@@ -33,8 +33,9 @@ inline CaseGradient gradient_of(const GradientCase& c, const GradientRun& run) {
     shape = {.targets = c.targets(), .rank = lora_rank, .alpha = lora_alpha};
     std::tie(shape->ranks, shape->alphas) = patterns_of(*c.lora);
   }
-  const auto made = in_training<CogVideoXTransformer>(
-      weights, config, run.dtype, {.residence = run.residence, .group = group}, shape);
+  const auto made = in_training<CogVideoXTransformer>(weights, config, run.dtype,
+                                                      {.residence = run.residence, .group = group},
+                                                      {shape, run.recomputes_blocks});
   Trainable& model = *made;
   EXPECT_EQ(model.targets().size(), c.lora ? c.lora->modules().size() : 0U);
   set_values(model, [&](std::size_t i) {

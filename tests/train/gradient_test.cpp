@@ -8,6 +8,7 @@ namespace {
 using test::case_of;
 using test::expect_same;
 using test::GradientCase;
+using test::GradientRun;
 
 class Gradients : public ::testing::TestWithParam<std::string> {};
 INSTANTIATE_TEST_SUITE_P(CogVideoX, Gradients,
@@ -25,6 +26,9 @@ TEST_P(Gradients, EqualPyTorchOnEveryLayout) {
   expect_same(first, gradient_of(c, {.group = world, .parts = {ranks, 1, 1}, .ring = ranks}),
               "frames, ring");
   expect_same(first, gradient_of(c, {.group = world, .parts = {1, 1, ranks}}), "columns");
+  expect_same(first,
+              gradient_of(c, {.group = world, .parts = {1, ranks, 1}, .recomputes_blocks = false}),
+              "kept blocks");
   for (const Residence residence : {Residence::sharded, Residence::host}) {
     // On a CPU weights that change cannot stay in the file.
     if (c.all_weights() && residence == Residence::host) continue;
@@ -41,10 +45,10 @@ TEST_P(Gradients, HaveTheSameBitsInBfloat16) {
   constexpr DType dtype = DType::bfloat16;
   const auto first = gradient_of(c, {.group = world, .dtype = dtype, .parts = {1, ranks, 1}});
   EXPECT_NEAR(first.loss / c.facts.at("loss").get<double>(), 1, 2e-2);
-  expect_same(
-      first,
-      gradient_of(c, {.group = world, .dtype = dtype, .parts = {ranks, 1, 1}, .ring = ranks}),
-      "frames, ring");
+  GradientRun ring{.group = world, .dtype = dtype, .parts = {ranks, 1, 1}, .ring = ranks};
+  expect_same(first, gradient_of(c, ring), "frames, ring");
+  ring.recomputes_blocks = false;
+  expect_same(first, gradient_of(c, ring), "kept blocks");
 }
 
 }  // namespace

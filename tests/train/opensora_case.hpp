@@ -23,6 +23,7 @@ struct OpenSoraRun {
   int frame_parts = 1;  ///< of the latents; the ranks of each part divide rows and heads
   Residence residence = Residence::replicated;
   std::optional<LoraShape> lora = {};
+  bool recomputes_blocks = true;
   /// The values of a matrix; none: those of the checkpoint.
   std::function<Tensor(const Trainable& model, std::size_t matrix)> value = {};
 };
@@ -36,8 +37,9 @@ inline CaseGradient gradient_of(const OpenSoraGradientCase& c, const OpenSoraRun
           .on(run.device);
   std::optional<IddpmLoss> loss;
   if (config.kind == STDiTConfig::Kind::v1) loss.emplace(IddpmConfig{});
-  const auto made = in_training<STDiT>(
-      weights, config, run.dtype, {.residence = run.residence, .group = group}, run.lora, loss);
+  const auto made =
+      in_training<STDiT>(weights, config, run.dtype, {.residence = run.residence, .group = group},
+                         {run.lora, run.recomputes_blocks}, loss);
   Trainable& model = *made;
   set_values(model,
              [&](std::size_t i) { return run.value ? run.value(model, i) : model.initial(i); });

@@ -28,6 +28,7 @@ TEST_P(OpenSoraGradients, EqualTheReferenceOnEveryLayout) {
       first,
       gradient_of(c, {.group = world, .frame_parts = ranks, .residence = Residence::sharded}),
       "sharded weights");
+  expect_same(first, gradient_of(c, {.group = world, .recomputes_blocks = false}), "kept blocks");
 }
 
 TEST_P(OpenSoraGradients, HaveTheSameBitsInBfloat16) {
@@ -37,6 +38,8 @@ TEST_P(OpenSoraGradients, HaveTheSameBitsInBfloat16) {
   const auto first = gradient_of(c, {.group = world, .dtype = dtype, .frame_parts = world.size()});
   EXPECT_NEAR(first.loss / c.facts.at("loss").get<double>(), 1, 2e-2);
   expect_same(first, gradient_of(c, {.group = world, .dtype = dtype, .frame_parts = 1}), "rows");
+  expect_same(first, gradient_of(c, {.group = world, .dtype = dtype, .recomputes_blocks = false}),
+              "kept blocks");
 }
 
 }  // namespace

@@ -76,7 +76,7 @@ TEST_P(OpenSoraLoras, HaveTheGradientsOfMergedWeights) {
     const Checkpoint weights =
         Checkpoint::open(c.reference.folder / "transformer", "diffusion_pytorch_model");
     const auto lora = in_training<STDiT>(weights, c.reference.transformer, DType::float32,
-                                         {.group = world}, shape);
+                                         {.group = world}, {shape});
     for (std::size_t i = 0; i < lora->targets().size(); ++i) {
       const LoraTarget& target = lora->targets()[i];
       targets[target.module + ".weight"] = target;

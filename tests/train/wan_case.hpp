@@ -37,9 +37,9 @@ inline CaseGradient gradient_of(const WanGradientCase& c, const GradientRun& run
     shape = {.targets = targets_of(*c.lora), .rank = lora_rank, .alpha = lora_alpha};
     std::tie(shape->ranks, shape->alphas) = patterns_of(*c.lora);
   }
-  const auto made =
-      in_training<WanTransformer>(c.reference.weights("transformer").on(run.device), config,
-                                  run.dtype, {.residence = run.residence, .group = group}, shape);
+  const auto made = in_training<WanTransformer>(
+      c.reference.weights("transformer").on(run.device), config, run.dtype,
+      {.residence = run.residence, .group = group}, {shape, run.recomputes_blocks});
   Trainable& model = *made;
   model.set_together([&](std::size_t first, std::size_t count) {
     std::vector<Tensor> values;

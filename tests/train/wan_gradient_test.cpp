@@ -27,6 +27,9 @@ TEST_P(WanGradients, EqualDiffusersOnEveryLayout) {
   expect_same(first, gradient_of(c, run), "rows");
   run.ring = ranks;
   expect_same(first, gradient_of(c, run), "rows in a ring");
+  run.recomputes_blocks = false;
+  expect_same(first, gradient_of(c, run), "kept blocks");
+  run.recomputes_blocks = true;
   for (const Residence residence : {Residence::sharded, Residence::host}) {
     if (residence == Residence::host && !c.lora) continue;
     run.residence = residence;
@@ -43,6 +46,8 @@ TEST_P(WanGradients, HaveTheSameBitsInBfloat16) {
   EXPECT_NEAR(first.loss / c.facts.at("loss").get<double>(), 1, 2e-2);
   run.parts = {1, ranks, 1};
   expect_same(first, gradient_of(c, run), "rows");
+  run.recomputes_blocks = false;
+  expect_same(first, gradient_of(c, run), "kept blocks");
 }
 
 }  // namespace

@@ -141,8 +141,8 @@ std::unique_ptr<const Denoiser> CogVideoX::denoiser(const OpenPart& open, DType 
 
 std::unique_ptr<Trainable> CogVideoX::trainable(const Checkpoint& weights, DType dtype,
                                                 const WeightPlacement& placement,
-                                                const std::optional<LoraShape>& lora) const {
-  return in_training<CogVideoXTransformer>(weights, folder_.transformer, dtype, placement, lora);
+                                                const TrainingMode& mode) const {
+  return in_training<CogVideoXTransformer>(weights, folder_.transformer, dtype, placement, mode);
 }
 
 TrainingNoise CogVideoX::training_noise(const Job&, const VideoSize&) const {

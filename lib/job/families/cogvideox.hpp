@@ -26,7 +26,7 @@ class CogVideoX final : public Family {
   std::unique_ptr<const Encoder> encoder(const Checkpoint& weights, DType dtype) const override;
   std::unique_ptr<Trainable> trainable(const Checkpoint& weights, DType dtype,
                                        const WeightPlacement& placement,
-                                       const std::optional<LoraShape>& lora) const override;
+                                       const TrainingMode& mode) const override;
   std::optional<double> image_scale() const override;
   std::int64_t made_frames(std::int64_t frames) const override;
   TrainingNoise training_noise(const Job& job, const VideoSize& size) const override;

@@ -150,10 +150,10 @@ std::unique_ptr<const Denoiser> OpenSora::denoiser(const OpenPart& open, DType d
 
 std::unique_ptr<Trainable> OpenSora::trainable(const Checkpoint& weights, DType dtype,
                                                const WeightPlacement& placement,
-                                               const std::optional<LoraShape>& lora) const {
+                                               const TrainingMode& mode) const {
   std::optional<IddpmLoss> loss;
   if (const auto* config = std::get_if<IddpmConfig>(&folder_.scheduler)) loss.emplace(*config);
-  return in_training<STDiT>(weights, folder_.transformer, dtype, placement, lora, std::move(loss));
+  return in_training<STDiT>(weights, folder_.transformer, dtype, placement, mode, std::move(loss));
 }
 
 // As the configurations in release 1.2 train it: times are sigmoids of normal numbers, shifted.

@@ -26,7 +26,7 @@ class OpenSora final : public Family {
   std::unique_ptr<const Decoder> decoder(const Checkpoint& weights, DType dtype) const override;
   std::unique_ptr<Trainable> trainable(const Checkpoint& weights, DType dtype,
                                        const WeightPlacement& placement,
-                                       const std::optional<LoraShape>& lora) const override;
+                                       const TrainingMode& mode) const override;
   TrainingNoise training_noise(const Job& job, const VideoSize& size) const override;
   /// Its latents are to be multiplied by OpenSoraVaeConfig::latent_factor().
   std::unique_ptr<const Encoder> encoder(const Checkpoint& weights, DType dtype) const override;

@@ -186,9 +186,9 @@ void Wan::require_trainable() const {
 
 std::unique_ptr<Trainable> Wan::trainable(const Checkpoint& weights, DType dtype,
                                           const WeightPlacement& placement,
-                                          const std::optional<LoraShape>& lora) const {
+                                          const TrainingMode& mode) const {
   require_trainable();
-  return in_training<WanTransformer>(weights, folder_.transformer, dtype, placement, lora);
+  return in_training<WanTransformer>(weights, folder_.transformer, dtype, placement, mode);
 }
 
 // As trainers with diffusers' FlowMatchEulerDiscreteScheduler do: one of its noise levels,

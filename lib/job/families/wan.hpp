@@ -32,7 +32,7 @@ class Wan final : public Family {
                                                       DType dtype) const override;
   std::unique_ptr<Trainable> trainable(const Checkpoint& weights, DType dtype,
                                        const WeightPlacement& placement,
-                                       const std::optional<LoraShape>& lora) const override;
+                                       const TrainingMode& mode) const override;
   TrainingNoise training_noise(const Job& job, const VideoSize& size) const override;
   /// As trainers of Wan 2.1 I2V do: the image has no noise and is never left out; mask and latents
   /// of a video of it and grey frames, the mode of the posterior (finetrainers'

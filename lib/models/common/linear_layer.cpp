@@ -213,14 +213,11 @@ std::vector<Tensor> LinearLayer::sums(const Tensor& x, std::int64_t all_rows, Ro
 
 Tensor LinearLayer::activated(const Tensor& x, Activation activation, std::int64_t all_rows,
                               Rows rows) const {
-  const bool is_plain = trained_ == nullptr || (!trained_->has_parameters() &&
-                                                (Tape::recording() == nullptr || !Tape::needs(x)));
-  if (is_plain && activation != none) {
-    Tape* tape = Tape::recording();
-    const bool is_again = trained_ != nullptr && tape != nullptr && tape->computes_again();
-    if (is_again) trained_->note(0, LayerUse::Kind::again);
-    return (is_again ? trained_->again.front() : products_.front())(x, activation, all_rows);
+  if (trained_ == nullptr && activation != none) {
+    return products_.front()(x, activation, all_rows);
   }
+  // Gradients need the sums as they are, rounded to the model's type before the activation; so all
+  // passes of a training round them.
   return activation_of(sums(x, all_rows, rows).front(), activation);
 }
 

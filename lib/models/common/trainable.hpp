@@ -34,6 +34,13 @@ struct LoraShape {
                         std::span<const std::string> known) const;
 };
 
+/// What of a model is trained, and how.
+struct TrainingMode {
+  std::optional<LoraShape> lora;  ///< none: all parameters
+  /// Blocks keep only their inputs for gradients, and are computed again.
+  bool recomputes_blocks = true;
+};
+
 /// A matrix that is trained: half of a LoRA (LoraValues), or a parameter of the model.
 struct TrainedMatrix {
   std::string name;  ///< MODULE.lora_A or .lora_B; that of a parameter in checkpoints

@@ -10,16 +10,17 @@ namespace {
 class PreparedTraining final : public Trainable::Prepared {
  public:
   PreparedTraining(const TrainableDenoiser& model, const DenoiseTask& task,
-                   const std::optional<IddpmLoss>& loss)
+                   const std::optional<IddpmLoss>& loss, bool recomputes_blocks)
       : model_(model),
         clip_(model.prepare_training(task)),
         latents_(numel(task.latents)),
-        loss_(loss) {}
+        loss_(loss),
+        recomputes_blocks_(recomputes_blocks) {}
 
   const TokenColumns& columns() const override { return clip_->columns(); }
 
   ops::ExactSum gradient_together(const TrainingSample& sample, const TakeGradient& take) override {
-    Tape tape(take);
+    Tape tape(take, recomputes_blocks_);
     Tensor prediction, gradient;
     {
       const Tape::Scope recording(&tape);
@@ -46,14 +47,18 @@ class PreparedTraining final : public Trainable::Prepared {
   std::unique_ptr<const TrainableDenoiser::Clip> clip_;
   std::int64_t latents_;  // of the clip, of one channel
   const std::optional<IddpmLoss>& loss_;
+  bool recomputes_blocks_;
 };
 
 }  // namespace
 
 TrainedModel::TrainedModel(const Checkpoint& weights, DType dtype, const WeightPlacement& placement,
-                           const std::optional<LoraShape>& lora, std::optional<IddpmLoss> loss,
+                           const TrainingMode& mode, std::optional<IddpmLoss> loss,
                            const Make& make)
-    : checkpoint_(weights), loss_(std::move(loss)), training_(lora) {
+    : checkpoint_(weights),
+      loss_(std::move(loss)),
+      recomputes_blocks_(mode.recomputes_blocks),
+      training_(mode.lora) {
   record_uses(dtype, make);
   model_ = make(checkpoint_, placement, training_);
 }
@@ -74,8 +79,8 @@ void TrainedModel::record_uses(DType dtype, const Make& make) {
         make(Checkpoint::of_shapes().on(device, checkpoint_.numerics()), {}, training_);
     training_.set_adapters({});
     const auto [task, sample] = model->example(device.host());
-    PreparedTraining(*model, task, loss_).gradient_together(sample, [](std::size_t, const Tensor&) {
-    });
+    PreparedTraining(*model, task, loss_, recomputes_blocks_)
+        .gradient_together(sample, [](std::size_t, const Tensor&) {});
   }
   training_.records_uses = false;
 }
@@ -92,7 +97,7 @@ void TrainedModel::set_together(const MatrixValues& values) {
 }
 
 std::unique_ptr<Trainable::Prepared> TrainedModel::prepare(const DenoiseTask& task) const {
-  return std::make_unique<PreparedTraining>(*model_, task, loss_);
+  return std::make_unique<PreparedTraining>(*model_, task, loss_, recomputes_blocks_);
 }
 
 }  // namespace reelmesh

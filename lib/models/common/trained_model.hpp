@@ -37,12 +37,10 @@ class TrainedModel final : public Trainable {
   /// Makes the transformer of these weights.
   using Make = std::function<std::unique_ptr<const TrainableDenoiser>(
       const Checkpoint& weights, const WeightPlacement& placement, ModelTraining& training)>;
-  /// Without a LoRA all parameters are trained. The first dry run of a step tells which layers it
-  /// uses, and in which order. Errors as LayerMaker::finish(). Collective over placement.group,
-  /// unless weights are replicated.
+  /// The first dry run of a step tells which layers it uses, and in which order. Errors as
+  /// LayerMaker::finish(). Collective over placement.group, unless weights are replicated.
   TrainedModel(const Checkpoint& weights, DType dtype, const WeightPlacement& placement,
-               const std::optional<LoraShape>& lora, std::optional<IddpmLoss> loss,
-               const Make& make);
+               const TrainingMode& mode, std::optional<IddpmLoss> loss, const Make& make);
 
   Device device() const override { return checkpoint_.device(); }
   const std::vector<TrainedMatrix>& matrices() const override { return training_.matrices(); }
@@ -63,6 +61,7 @@ class TrainedModel final : public Trainable {
 
   Checkpoint checkpoint_;
   std::optional<IddpmLoss> loss_;
+  bool recomputes_blocks_;
   ModelTraining training_;
   std::unique_ptr<const TrainableDenoiser> model_;
 };
@@ -70,14 +69,13 @@ class TrainedModel final : public Trainable {
 /// A model of this class in training. Arguments as of TrainedModel.
 template <class Model, class Config>
 std::unique_ptr<Trainable> in_training(const Checkpoint& weights, const Config& config, DType dtype,
-                                       const WeightPlacement& placement,
-                                       const std::optional<LoraShape>& lora,
+                                       const WeightPlacement& placement, const TrainingMode& mode,
                                        std::optional<IddpmLoss> loss = {}) {
   const auto make = [config, dtype](const Checkpoint& from, const WeightPlacement& where,
                                     ModelTraining& training) {
     return std::make_unique<const Model>(from, config, dtype, where, &training);
   };
-  return std::make_unique<TrainedModel>(weights, dtype, placement, lora, std::move(loss), make);
+  return std::make_unique<TrainedModel>(weights, dtype, placement, mode, std::move(loss), make);
 }
 
 }  // namespace reelmesh

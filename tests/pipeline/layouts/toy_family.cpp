@@ -311,8 +311,8 @@ class Toy final : public Family {
   }
   std::unique_ptr<Trainable> trainable(const Checkpoint& weights, DType dtype,
                                        const WeightPlacement& placement,
-                                       const std::optional<LoraShape>& lora) const override {
-    return in_training<ToyDenoiser>(weights, t5_.d_model, dtype, placement, lora);
+                                       const TrainingMode& mode) const override {
+    return in_training<ToyDenoiser>(weights, t5_.d_model, dtype, placement, mode);
   }
   std::unique_ptr<const Decoder> decoder(const Checkpoint& weights, DType dtype) const override {
     return std::make_unique<ToyDecoder>(dtype, weights.device());

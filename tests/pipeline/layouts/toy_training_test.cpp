@@ -36,7 +36,7 @@ class ToyTraining : public ::testing::Test {
   std::unique_ptr<Trainable> model(const comm::Group& group, const std::optional<LoraShape>& lora,
                                    DType dtype, Residence residence = Residence::replicated) const {
     return family_->trainable(family_->open(ModelPart::transformer), dtype,
-                              {.residence = residence, .group = group}, lora);
+                              {.residence = residence, .group = group}, {lora});
   }
 
   static DenoiseTask task_of(const comm::Group& group) {
