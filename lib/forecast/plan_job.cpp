@@ -30,7 +30,7 @@ Conditions with_parts_of_nodes(const Job& job, const Workload& workload,
 }
 
 // Whether the blocks of a training keep all that gradients need: if that fits, leaves a tenth of
-// the memory free and does not move weights elsewhere. Not where nothing is known of the memory.
+// the memory free, where its size is known, and does not move weights elsewhere.
 bool keeps_blocks(const Job& job, JobPlan& planned, const Conditions& conditions) {
   const auto plan_of = [&](bool recomputes, const Conditions& there) {
     planned.train->recomputes_blocks = recomputes;
@@ -41,7 +41,6 @@ bool keeps_blocks(const Job& job, JobPlan& planned, const Conditions& conditions
   less.node_bytes = without_a_tenth(less.node_bytes);
   std::vector<std::int64_t>& limits = less.machine.memory_limits.values;
   std::ranges::transform(limits, limits.begin(), without_a_tenth);
-  if (less.node_bytes <= 0 && limits.empty()) return false;
   const Plan kept = plan_of(false, less);
   return fits(kept, less) && kept.weights.residence == plan_of(true, conditions).weights.residence;
 }

@@ -281,8 +281,20 @@ class TrainingTest(PlanCase):
         options = self.options(parallel__ulysses=65536, parallel__ring=65536)
         self.refused(self.plan(options, "--ranks", 4), UNAVAILABLE, "parallel.*: ", "4294967296")
 
-    def test_weights_leave_ranks_under_a_limit(self):
+    def test_blocks_are_computed_again_where_keeping_them_leaves_too_little_memory(self):
         options = self.options(parallel__replicas=1)
+        kept = self.planned(options, "--ranks", 1)
+        self.assertIs(kept["training"]["recomputes_blocks"], False)
+        needed = kept["by_rank"][0]["memory"]["peak"]
+        for limit, recomputes in ((needed * 9 // 8, False), (needed * 11 // 10, True)):
+            planned = self.planned(options | {"device.memory-limit": f"{limit}B"}, "--ranks", 1)
+            self.assertIs(planned["training"]["recomputes_blocks"], recomputes, limit)
+            self.assertEqual(planned["weights"]["residence"], "replicated")
+        self.assertGreater(planned["by_rank"][0]["step_flops"], kept["by_rank"][0]["step_flops"])
+        self.assertLess(planned["by_rank"][0]["memory"]["denoise"], kept["by_rank"][0]["memory"]["denoise"])
+
+    def test_weights_leave_ranks_under_a_limit(self):
+        options = self.options(parallel__replicas=1, train__recompute="yes")
         needed = self.planned(options, "--ranks", 2)["by_rank"][0]["memory"]["denoise"]
         options["device.memory-limit"] = f"{needed - 4 * MIB}B"
         planned = self.planned(options, "--ranks", 2)
