@@ -6,6 +6,7 @@
 #include <iterator>
 #include <optional>
 #include <sstream>
+#include <utility>
 
 #include "store/check.hpp"
 #include "store/trace_rows.hpp"
@@ -175,27 +176,28 @@ class TraceFile {
   template <class Row>
   void read_columns(const Table& table, std::int64_t max,
                     const std::function<void(const Row&)>& use) const {
-    std::optional<Shape> shape;
+    Shape shape;  // of each column
     for (const Column& column : table.columns) {
       const std::string name = column_path(table, column);
-      const auto found = hdf5::dataset_shape(file_.get(), name.c_str(), column.type);
-      if (!found || found->size() != 1 || found->front() > max || (shape && found != shape)) {
+      auto found = hdf5::dataset_shape(file_.get(), name.c_str(), column.type);
+      if (!found || found->size() != 1 || found->front() > max ||
+          (!shape.empty() && *found != shape)) {
         fail_for(table.name);
       }
-      shape = found;
+      shape = std::move(*found);
     }
-    if (!shape || shape->front() == 0) return;
+    if (shape.empty() || shape.front() == 0) return;
     std::vector<hdf5::Dataset> datasets;
     for (const Column& column : table.columns) {
       const std::string name = column_path(table, column);
-      if (!hdf5::has_chunks(file_.get(), name.c_str(), column.type, *shape, 0, shape->front())) {
+      if (!hdf5::has_chunks(file_.get(), name.c_str(), column.type, shape, 0, shape.front())) {
         fail_as_damaged(name);
       }
       datasets.push_back(hdf5::open_dataset(file_.get(), name.c_str()));
     }
-    std::vector<Row> rows(static_cast<std::size_t>(std::min(hdf5::max_chunk, shape->front())));
-    for (std::int64_t first = 0; first < shape->front(); first += hdf5::max_chunk) {
-      const std::int64_t count = std::min(hdf5::max_chunk, shape->front() - first);
+    std::vector<Row> rows(static_cast<std::size_t>(std::min(hdf5::max_chunk, shape.front())));
+    for (std::int64_t first = 0; first < shape.front(); first += hdf5::max_chunk) {
+      const std::int64_t count = std::min(hdf5::max_chunk, shape.front() - first);
       for (std::size_t i = 0; i < datasets.size(); ++i) {
         const Column& column = table.columns[i];
         const std::string values =
