@@ -3,27 +3,15 @@
 #include <algorithm>
 #include <array>
 
+#include "ops/counter_random.hpp"
 #include "ops/parallel.hpp"
 #include "tensor/convert.hpp"
 
 namespace reelmesh {
 namespace {
 
-// SplitMix64 (Steele, Lea and Flood 2014): the state grows by `golden` per number, and mix() turns
-// it into the random number. As the state is a counter, generation can start at any element.
-constexpr std::uint64_t golden = 0x9e3779b97f4a7c15U;
-
-constexpr std::uint64_t mix(std::uint64_t x) {
-  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9U;
-  x = (x ^ (x >> 27)) * 0x94d049bb133111ebU;
-  return x ^ (x >> 31);
-}
-
-std::uint64_t tensor_key(std::string_view name, std::uint64_t seed) {
-  std::uint64_t key = mix(seed + golden);
-  for (const char c : name) key = mix(key + golden + static_cast<unsigned char>(c));
-  return key;
-}
+using ops::random_bits;
+using ops::random_key;
 
 constexpr std::int64_t piece = 16384;  // values that a thread makes at a time
 
@@ -32,7 +20,7 @@ REELMESH_CLONES void make(std::uint64_t state, Spread spread, float* out, std::i
   constexpr std::uint64_t low = 0xffffU;
   const float factor = spread.deviation * (1.7320508F / 65536.0F);
   for (std::int64_t i = 0; i < count; ++i) {
-    const std::uint64_t r = mix(state + static_cast<std::uint64_t>(i) * golden);
+    const std::uint64_t r = random_bits(state, static_cast<std::uint64_t>(i));
     const std::uint64_t sum = (r & low) + (r >> 16 & low) + (r >> 32 & low) + (r >> 48);
     out[i] = spread.mean + factor * static_cast<float>(static_cast<std::int32_t>(sum) - 131070);
   }
@@ -41,22 +29,22 @@ REELMESH_CLONES void make(std::uint64_t state, Spread spread, float* out, std::i
 }  // namespace
 
 void fill_random(Tensor& out, std::string_view name, std::uint64_t seed, Spread spread) {
-  const std::uint64_t key = tensor_key(name, seed);
+  const std::uint64_t key = random_key(name, seed);
   const std::int64_t size = size_of(out.dtype());
   ops::parallel_for((out.numel() + piece - 1) / piece, 1, [&](std::int64_t p) {
     std::array<float, piece> numbers;
     const std::int64_t first = p * piece, count = std::min(piece, out.numel() - first);
-    make(key + static_cast<std::uint64_t>(first) * golden, spread, numbers.data(), count);
+    make(key + static_cast<std::uint64_t>(first) * ops::golden, spread, numbers.data(), count);
     convert(numbers.data(), DType::float32, static_cast<std::byte*>(out.raw()) + first * size,
             out.dtype(), count);
   });
 }
 
 void fill_uniform(Tensor& out, std::string_view name, std::uint64_t seed, float limit) {
-  const std::uint64_t key = tensor_key(name, seed);
+  const std::uint64_t key = random_key(name, seed);
   const std::span<float> values = out.span<float>();
   for (std::size_t i = 0; i < values.size(); ++i) {
-    const std::uint64_t bits = mix(key + i * golden) >> 40;  // 24
+    const std::uint64_t bits = random_bits(key, i) >> 40;  // 24
     values[i] = limit * (static_cast<float>(bits) * 0x1p-23F - 1.0F);
   }
 }

@@ -1,18 +1,12 @@
 #include "ops/cuda/digest.hpp"
 
+#include "ops/counter_random.hpp"
 #include "tensor/cuda/kernel.cuh"
 
 namespace reelmesh::gpu {
 namespace {
 
-// The finalizer of splitmix64 (Steele et al. 2014), a bijection that changes about half of the bits
-// if one bit of the argument changes.
-__device__ inline std::uint64_t mixed(std::uint64_t x) {
-  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ULL;
-  x = (x ^ (x >> 27)) * 0x94d049bb133111ebULL;
-  return x ^ (x >> 31);
-}
-
+// ops::mix() is a bijection that changes about half of the bits if one bit of the argument changes.
 // Sums are integers, so their order does not matter. result: {sum, number of nonzero elements}.
 template <class Bits>
 __global__ void digest_kernel(const Bits* x, std::int64_t n, std::int64_t* result) {
@@ -21,7 +15,7 @@ __global__ void digest_kernel(const Bits* x, std::int64_t n, std::int64_t* resul
   const std::int64_t threads = std::int64_t{gridDim.x} * blockDim.x;
   for (std::int64_t i = std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x; i < n; i += threads) {
     const Bits bits = x[i];
-    sum += mixed((static_cast<std::uint64_t>(i) << 32) ^ bits);
+    sum += ops::mix((static_cast<std::uint64_t>(i) << 32) ^ bits);
     nonzero += static_cast<Bits>(bits << 1) != 0 ? 1 : 0;  // without the sign
   }
   atomic_add(result, static_cast<std::int64_t>(sum));
