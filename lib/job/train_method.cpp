@@ -15,7 +15,8 @@ std::optional<LoraShape> shape_of_lora(const TrainSettings& settings) {
                    .rank = lora.rank,
                    .alpha = lora.alpha.value_or(static_cast<double>(lora.rank)),
                    .ranks = lora.rank_pattern,
-                   .alphas = lora.alpha_pattern};
+                   .alphas = lora.alpha_pattern,
+                   .dropout = {.probability = lora.dropout, .seed = settings.seed}};
 }
 
 std::string description_of_lora(const TrainSettings& settings) {

@@ -29,7 +29,7 @@ constexpr std::array<Text, 16> targets{
     "ffn.net.0.proj", "ffn.net.2", "add_k_proj", "add_v_proj", "qkv",           "proj",
     "q_linear",       "kv_linear", "fc1",        "fc2"};
 constexpr std::int64_t max_steps = 100'000'000;
-constexpr double max_decay = 0.999999;
+constexpr double max_decay = 0.999999, max_lora_dropout = 0.99;
 
 TrainSettings& train_of(Draft& draft) {
   expect(draft.job.train.has_value(), "an option of training is set for a job that makes clips");
@@ -666,6 +666,17 @@ std::vector<Option> lora_options() {
             });
           },
           value_for_lora<&L::alpha_pattern>),
+      changes_bits<&L::dropout>(
+          "lora.dropout", "N",
+          "probability that an element of a layer's input is left out of the changes, in steps of "
+          "the training, 0 to 0.99, as lora_dropout of PEFT",
+          "0",
+          [](Draft& d, Text text, Where option) {
+            train_of(d).lora.dropout = parse_number(text, option, 0, max_lora_dropout);
+          },
+          [](const Job& job, const Computation& by) {
+            return trains_lora(job) ? changed_value<&L::dropout>(job, by) : std::string();
+          }),
       changes_bits<&L::targets>("lora.targets", "LIST", targets_help.c_str(),
                                 "to_q,to_k,to_v,to_out.0", set_targets,
                                 [](const Job& job, const Computation&) {

@@ -63,6 +63,7 @@ struct LoraSettings {
   LoraPatterns<std::int64_t> rank_pattern;
   LoraPatterns<double> alpha_pattern;
   std::vector<std::string> targets{"to_q", "to_k", "to_v", "to_out.0"};
+  double dropout = 0;          ///< probability that an element of a layer's input is left out
   bool folds_alpha = false;    ///< B is written times alpha / rank, with alpha = rank
   std::filesystem::path init;  ///< a LoRA to go on from; empty: A random, B zero
 };

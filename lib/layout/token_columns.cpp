@@ -85,6 +85,31 @@ Tensor TokenColumns::gather(const Tensor& x) const {
   return out;
 }
 
+Tensor TokenColumns::numbers(Device device) const {
+  if (group_.size() == 1 || own_tokens_ == 0) return {};
+  if (numbers_.empty() || numbers_.device() != device) {
+    Tensor found = Tensor::empty({own_tokens_}, DType::int32, device.host());
+    std::int64_t row = 0, first = 0;
+    for (const Layout& segment : segments_) {
+      const Shape& global = segment.global();
+      const Box& own = own_box(segment, group_);
+      for (std::int64_t i = 0; i < own.numel() && !device.only_shapes; ++i) {
+        std::int64_t number = 0, rest = i, stride = 1;
+        for (std::size_t axis = global.size(); axis-- > 0;) {
+          number += (own.offset[axis] + rest % own.extent[axis]) * stride;
+          rest /= own.extent[axis];
+          stride *= global[axis];
+        }
+        found.data<std::int32_t>()[row + i] = static_cast<std::int32_t>(first + number);
+      }
+      row += own.numel();
+      first += numel(global);
+    }
+    numbers_ = found.on(device);
+  }
+  return numbers_;
+}
+
 Tensor TokenColumns::whole(const Tensor& own, std::int64_t channels) const {
   const Shape global{own.shape(0), channels};
   std::vector<Box> boxes;

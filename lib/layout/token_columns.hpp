@@ -38,6 +38,7 @@ class TokenColumns : public TokenRows {
   std::int64_t first_rows() const override {
     return segments_.empty() ? 0 : numel(segments_.front().global());
   }
+  Tensor numbers(Device device) const override;
 
  private:
   enum class Way { to_columns, to_tokens, gather };
@@ -48,7 +49,9 @@ class TokenColumns : public TokenRows {
   std::vector<Layout> segments_;
   std::int64_t unit_;
   std::int64_t all_tokens_ = 0, own_tokens_ = 0;
-  mutable std::map<std::pair<Way, std::int64_t>, Exchange> exchanges_;  ///< made when first used
+  // Made when first used.
+  mutable std::map<std::pair<Way, std::int64_t>, Exchange> exchanges_;
+  mutable Tensor numbers_;
 };
 
 }  // namespace reelmesh

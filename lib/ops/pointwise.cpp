@@ -116,6 +116,34 @@ Tensor silu(const Tensor& x) { return mapped(Silu{}, x); }
 Tensor gelu(const Tensor& x) { return mapped(Gelu{}, x); }
 Tensor scaled(const Tensor& x, float factor) { return mapped(Scale{factor}, x); }
 
+REELMESH_CLONES void drop(const Drop& f, std::uint64_t key, float* x, std::int64_t n) {
+  for (std::int64_t i = 0; i < n; ++i)
+    x[i] = f(x[i], random_bits(key, static_cast<std::uint64_t>(i)));
+}
+
+Tensor dropped(const Tensor& x, const DropoutMask& mask, const Tensor& rows,
+               std::int64_t first_column) {
+  Tensor out = Tensor::empty(x.shape(), x.dtype());
+  const std::int64_t n = x.shape().back();
+  const Drop f(mask.probability);
+  visit_float(x.dtype(), [&](auto type) {
+    using T = decltype(type);
+    parallel_for(n == 0 ? 0 : x.numel() / n, 16, [&](std::int64_t r) {
+      const std::int64_t row = rows.empty() ? r : rows.data<std::int32_t>()[r];
+      const std::uint64_t key = mask.key_at(row, first_column);
+      constexpr std::int64_t part = 1024;
+      std::array<float, part> values;
+      for (std::int64_t at = 0; at < n; at += part) {
+        const std::int64_t some = std::min(part, n - at);
+        convert(x.data<T>() + r * n + at, values.data(), some);
+        drop(f, key + static_cast<std::uint64_t>(at) * golden, values.data(), some);
+        convert(values.data(), out.data<T>() + r * n + at, some);
+      }
+    });
+  });
+  return out;
+}
+
 void add_table(Tensor& x, const Tensor& table) {
   const std::int64_t batch = x.shape(1), n = x.shape(2);
   const Tensor same = table.to(x.dtype());
@@ -323,6 +351,19 @@ Tensor scaled(const Tensor& x, float factor) {
   return dispatch(
       x.device(), [&] { return gpu::scaled(x, factor); }, [&] { return cpu::scaled(x, factor); },
       [&] { return like(x); });
+}
+
+Tensor dropped(const Tensor& x, const DropoutMask& mask, const Tensor& rows,
+               std::int64_t first_column) {
+  const std::int64_t n = x.shape().back();
+  expect(mask.probability >= 0 && mask.probability < 1 && first_column + n <= mask.columns &&
+             (rows.empty() || rows.numel() * n == x.numel()),
+         "dropout of {} from column {} of {} on, {} rows, probability {}", x.shape(), first_column,
+         mask.columns, rows.numel(), mask.probability);
+  note_moved(2 * x.bytes());
+  return dispatch(
+      x.device(), [&] { return gpu::dropped(x, mask, rows, first_column); },
+      [&] { return cpu::dropped(x, mask, rows, first_column); }, [&] { return like(x); });
 }
 
 void add_table(Tensor& x, const Tensor& table) {

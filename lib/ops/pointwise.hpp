@@ -1,4 +1,5 @@
 #pragma once
+#include "ops/counter_random.hpp"
 #include "tensor/tensor.hpp"
 
 namespace reelmesh::ops {
@@ -24,6 +25,26 @@ Tensor gelu(const Tensor& x);
 
 /// factor·x, rounded once.
 Tensor scaled(const Tensor& x, float factor);
+
+/// Which elements of an array [row, column] dropout sets to zero.
+struct DropoutMask {
+  double probability = 0;
+  std::uint64_t key = 0;     ///< random_key()
+  std::int64_t columns = 0;  ///< of the whole array
+
+  /// The key with which an element's number is the first.
+  std::uint64_t key_at(std::int64_t row, std::int64_t column) const {
+    return key + static_cast<std::uint64_t>(row * columns + column) * golden;
+  }
+};
+/// Dropout (Srivastava et al. 2014): elements of x are zero if the upper 32 random bits of their
+/// place in the whole array, row · columns + column, are below probability · 2³², rounded down,
+/// otherwise divided by 1 − probability: multiplied by the float32 reciprocal and rounded once. x:
+/// [..., column], columns of the whole array from first_column on; rows: int32, which row of it
+/// each row of x is, on the device of x; empty: from 0 on. The gradient of x is the same of that of
+/// the result, which who calls this records.
+Tensor dropped(const Tensor& x, const DropoutMask& mask, const Tensor& rows = {},
+               std::int64_t first_column = 0);
 
 /// Adds row t of table [token, channel] to every batch item of token t of x [token, batch,
 /// channel]. Gradient: of x.

@@ -9,6 +9,7 @@ namespace reelmesh {
 namespace {
 
 thread_local Tape* recording_tape = nullptr;
+thread_local const TokenRows* present_rows = nullptr;
 
 }  // namespace
 
@@ -21,9 +22,13 @@ Tape::Scope::Scope(Tape* tape) : before_(std::exchange(recording_tape, tape)) {}
 
 Tape::Scope::~Scope() { recording_tape = before_; }
 
-const TokenRows& Tape::rows() const {
-  expect(rows_ != nullptr, "an op with parameters is recorded, but not what its rows are");
-  return *rows_;
+Tape::Rows::Rows(const TokenRows& rows) : before_(std::exchange(present_rows, &rows)) {}
+
+Tape::Rows::~Rows() { present_rows = before_; }
+
+const TokenRows& Tape::rows() {
+  expect(present_rows != nullptr, "an op with parameters is recorded, but not what its rows are");
+  return *present_rows;
 }
 
 Tape::LastOps::LastOps(const Tensor& gate) : tape_(recording()) {
@@ -62,7 +67,7 @@ Tensor MovedRows::gather(const TokenRows& rows, const Tensor& x, bool is_last) {
 }
 
 std::shared_ptr<MovedRows> Tape::moved_rows(const Tensor& x) {
-  const decltype(moved_from_) from{x.number_, x.data_, x.shape().back(), rows_};
+  const decltype(moved_from_) from{x.number_, x.data_, x.shape().back(), present_rows};
   std::shared_ptr<MovedRows> found = moved_rows_.lock();
   if (found == nullptr || x.number_ == 0 || from != moved_from_) {
     found = std::make_shared<MovedRows>();

@@ -39,6 +39,8 @@ class TokenRows {
   virtual Tensor whole(const Tensor& own, std::int64_t columns) const = 0;
   /// How many rows of all ranks belong to the first segment (text, before video).
   virtual std::int64_t first_rows() const = 0;
+  /// int32 [own row]: its number in the global order. Empty: from 0 on. On this device.
+  virtual Tensor numbers(Device) const { return {}; }
 };
 
 /// Rows of a value that several layers read, as the gradients of all of them need them: moved
@@ -105,25 +107,19 @@ class Tape {
     Tape* before_;
   };
 
-  /// In its scope the rows of tensors are these, which must outlive the tape. Does nothing where
-  /// nothing is recorded.
+  /// In its scope the rows of this thread's tensors are these, which must outlive the tape.
   class Rows {
    public:
-    explicit Rows(const TokenRows& rows) : tape_(recording()) {
-      if (tape_ != nullptr) before_ = std::exchange(tape_->rows_, &rows);
-    }
-    ~Rows() {
-      if (tape_ != nullptr) tape_->rows_ = before_;
-    }
+    explicit Rows(const TokenRows& rows);
+    ~Rows();
     Rows(const Rows&) = delete;
     Rows& operator=(const Rows&) = delete;
 
    private:
-    Tape* tape_;
-    const TokenRows* before_ = nullptr;
+    const TokenRows* before_;
   };
-  /// Those of the present scope, for an op that records itself.
-  const TokenRows& rows() const;
+  /// Those of the present scope.
+  static const TokenRows& rows();
 
   /// The last ops of a block, x += gate·y after what computes y. Where the block is computed again
   /// (checkpoint()), nobody reads its result, so that they are recorded, and computed only as far
@@ -184,7 +180,6 @@ class Tape {
   std::vector<Record> records_;
   std::map<std::int64_t, Tensor> gradients_;
   std::int64_t values_ = 0;
-  const TokenRows* rows_ = nullptr;
   bool recomputes_blocks_;
   int blocks_again_ = 0;
   bool skips_sum_ = false, skips_change_ = false;

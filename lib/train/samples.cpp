@@ -472,6 +472,9 @@ Samples plan_samples(const Job& job, const Conditions& conditions, std::vector<B
   require(lora_shape(*job.train) || job.train->lora.init.empty(), Status::usage,
           "lora.init: found '{}', expected none with train.method = {}, or train.method = lora",
           job.train->lora.init.string(), job.train->method->name);
+  require(lora_shape(*job.train) || job.train->lora.dropout == 0, Status::usage,
+          "lora.dropout: found {}, expected 0 with train.method = {}, or train.method = lora",
+          job.train->lora.dropout, job.train->method->name);
   Samples samples;
   samples.learned = std::ssize(usable);
   samples.usable = std::move(usable);

@@ -140,6 +140,7 @@ TrainingSample Steps::prepare_together(std::int64_t number, std::size_t which) c
     x = file.read(&SampleShapes::latent_mean, kept);
   }
   TrainingSample sample = with_noise(which, random.draws(), x, random.noise(shape, padding, box));
+  sample.number = number;
   sample.weight = noise_->weight(sample.timestep);
   set_image_together(file, random, sample);
   return sample;

@@ -387,7 +387,7 @@ TEST_F(Options, RefusesWithOneMessage) {
       {{"--train.steps", "1"},
        "64: unknown option --train.steps; it is an option of reelmesh train"},
       {{"--lora.dropout", "0"},
-       "64: unknown option --lora.dropout; there is none: layers of a LoRA have no dropout"},
+       "64: unknown option --lora.dropout; it is an option of reelmesh train"},
       {{"--numerics.dtype", "bf16"},
        "64: --numerics.dtype: found 'bf16', expected bfloat16, the name of this type here"},
       {{"--numerics.dtype", "fp16"}, "64: --numerics.dtype: found 'fp16', expected float16"},

@@ -114,7 +114,7 @@ TEST_F(TrainOptions, ReadsEveryKey) {
         "no\nsample-every = "
         "7\n"
         "sample-steps = 12\nsample-guidance = 1.5\nsample-prompts = prompts.txt\n"
-        "[lora]\nrank = 8\nalpha = 4.5\ntargets = to_k,ff.net.0.proj\n"
+        "[lora]\nrank = 8\nalpha = 4.5\ntargets = to_k,ff.net.0.proj\ndropout = 0.05\n"
         "rank-pattern = transformer_blocks.0.attn1.to_k=4096,to_k=1\n"
         "alpha-pattern = ff.net.0.proj=0.25\n"
         "[numerics]\ndtype = bfloat16\n[device]\nthreads = 3\n[restart]\nevery = 20\n");
@@ -174,6 +174,7 @@ TEST_F(TrainOptions, ReadsEveryKey) {
   EXPECT_EQ(parse_more({"--train.sample-every", "off"}).train->sample_every, 0);
   EXPECT_EQ(train.lora.rank, 8);
   EXPECT_EQ(train.lora.alpha, 4.5);
+  EXPECT_EQ(train.lora.dropout, 0.05);
   EXPECT_EQ(train.lora.targets, (std::vector<std::string>{"to_k", "ff.net.0.proj"}));
   EXPECT_EQ(pattern_text(train.lora.rank_pattern), "transformer_blocks.0.attn1.to_k=4096,to_k=1");
   EXPECT_EQ(pattern_text(train.lora.alpha_pattern), "ff.net.0.proj=0.25");
@@ -236,6 +237,9 @@ TEST_F(TrainOptions, RefusesWithOneMessage) {
       {{"--train.clip", "0"}, "64: --train.clip: found '0', expected a number from 1e-06 to"},
       {{"--train.caption-dropout", "1.5"},
        "64: --train.caption-dropout: found '1.5', expected a number from 0 to 1"},
+      {{"--lora.dropout", "1"}, "64: --lora.dropout: found '1', expected a number from 0 to 0.99"},
+      {{"--lora_dropout", "0.1"},
+       "64: unknown option --lora_dropout; did you mean --lora.dropout?"},
       {{"--train.image-dropout", "-0.1"},
        "64: --train.image-dropout: found '-0.1', expected a number from 0 to 1"},
       {{"--train.flow-shift", "0"},

@@ -146,7 +146,7 @@ class InterruptionTest(Training):
 
     def options(self, **more):
         shared = {} if self.own_cache else {"data__cache": self.shared / "cache"}
-        return super().options(**shared | more)
+        return super().options(**shared | {"lora__dropout": 0.1} | more)
 
     def setUp(self):
         super().setUp()
@@ -1233,6 +1233,7 @@ class UseTest(Training):
                            parallel__weights="host", **full)
         self.check_refused(64, "train.method: found 'all'", "lora, full", train__method="all")
         self.check_refused(64, "lora.init: found ", "train.method = lora", lora__init=self.folder, **full)
+        self.check_refused(64, "lora.dropout: found 0.1", "train.method = lora", lora__dropout=0.1, **full)
         self.assertEqual(list(self.output.glob("*")), [])
 
 

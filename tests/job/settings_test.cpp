@@ -221,6 +221,7 @@ TEST(Options, AreClassified) {
                                                "lora.alpha",
                                                "lora.rank-pattern",
                                                "lora.alpha-pattern",
+                                               "lora.dropout",
                                                "lora.targets"}));
   for (const std::string& name : found[Effect::no_bits]) {
     const std::string section = name.substr(0, name.find('.'));
@@ -280,6 +281,7 @@ TEST(Fingerprint, OfATrainingHasItsSettings) {
   train.lora.alpha = 1.5;
   train.lora.rank_pattern = {{"transformer_blocks.0.ff.net.2", 128}, {"ff.net.2", 8}};
   train.lora.alpha_pattern = {{"net.2", 0.5}};
+  train.lora.dropout = 0.125;
   train.lora.targets = {"ff.net.2"};
   job.dtype = DType::bfloat16;
   EXPECT_EQ(fingerprint("12ab", job, {}),
@@ -292,7 +294,8 @@ TEST(Fingerprint, OfATrainingHasItsSettings) {
             "train.image-dropout 0.25, train.flow-shift 2.5, train.posterior mode, "
             "train.reproducible yes, lora.rank 64, lora.alpha 1.5, lora.rank-pattern "
             "transformer_blocks.0.ff.net.2=128+ff.net.2=8, "
-            "lora.alpha-pattern net.2=0.5, lora.targets ff.net.2, tf32 no, reproducible yes, "
+            "lora.alpha-pattern net.2=0.5, lora.dropout 0.125, lora.targets ff.net.2, tf32 no, "
+            "reproducible yes, "
             "attention auto");
   train.method = &train_method_named("full");  // settings of LoRAs do not matter
   train.ema = 0.5;

@@ -150,6 +150,19 @@ inline std::vector<OpCut> op_table(bool real_sizes) {
        elementwise([](Part&, Tensor x, const Tensor&) { return ops::gelu(x); })},
       {"scaled", "rows", 129,
        elementwise([](Part&, Tensor x, const Tensor&) { return ops::scaled(x, 5.4901F); })},
+      {"dropped", "rows", 129, for_lengths([](Part& part, std::int64_t n) -> Results {
+         std::vector<std::int32_t> rows;
+         for (std::int64_t i = 0; i < part.count; ++i) {
+           rows.push_back(static_cast<std::int32_t>(3 * (part.first + i)));
+         }
+         const Tensor numbers = Tensor::of<std::int32_t>(rows, {part.count}).on(part.device());
+         return {{ops::dropped(part.cut({part.all, n}), {0.4, 9, n}, numbers)}};
+       })},
+      {"dropped", "columns", 300,
+       [](Part& part) -> Results {
+         const Tensor x = part.cut({37, part.all}, 1);
+         return {{ops::dropped(x, {0.4, 9, part.all}, {}, part.first), 1}};
+       }},
       {"gelu_tanh", "rows", 129,
        elementwise([](Part&, Tensor x, const Tensor&) { return ops::gelu_tanh(x); })},
       {"gelu_tanh_backward", "rows", 129, elementwise([](Part&, Tensor x, const Tensor& y) {

@@ -71,8 +71,9 @@ inline CaseGradient gradient_of(const OpenSoraGradientCase& c, const OpenSoraRun
                               .text = text.reshape({text.shape(0), 1, text.shape(1)}).to(run.dtype),
                               .clean = own("clean"),
                               .drops_caption = c.facts.at("dropped").get<bool>()};
+  const bool drops = run.lora && run.lora->dropout.probability > 0;
   return computed_gradient(model, *prepared, sample, group, latents.numel(),
-                           run.residence != Residence::sharded);
+                           !drops && run.residence != Residence::sharded);
 }
 
 /// Loss and gradients are those of Open-Sora's code: within 1e-5 of the largest element of each

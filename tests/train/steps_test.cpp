@@ -139,6 +139,9 @@ struct Way {
   Shard shard = Shard::automatic;
   bool buckets = false;  // the second sample has fewer columns
   std::optional<double> image_dropout = {};
+  std::optional<double> fps = {};
+  std::vector<double> own_rates = {};  // of the samples' videos, with data.fps = own
+  std::optional<double> lora_dropout = {};
   float brighter = 0;  // is added to the first frames, from which images are made
 };
 
@@ -189,6 +192,7 @@ class Training {
       train.lora.targets = reference.lora_targets;
       train.lora.rank = test::lora_rank;
       train.lora.alpha = test::lora_alpha;
+      train.lora.dropout = facts.value("lora_dropout", 0.0);
       std::tie(train.lora.rank_pattern, train.lora.alpha_pattern) =
           test::patterns_of(*reference.lora);
     }
@@ -205,6 +209,7 @@ class Training {
     job.train->reproducible = way.reproducible;
     if (way.steps) job.train->steps = *way.steps;
     job.train->ema = way.ema;
+    if (way.lora_dropout) job.train->lora.dropout = *way.lora_dropout;
     if (way.image_dropout) job.train->image_dropout = *way.image_dropout;
     if (way.constant_rate) job.train->schedule = &ops::rate_schedule_named("constant");
     job.parallel.replicas = way.replicas;
@@ -522,14 +527,17 @@ INSTANTIATE_TEST_SUITE_P(Models, TrainingBuckets,
                          ::testing::Values("rotary", "all.i2v_1_5", "opensora.v1_2", "wan.lora",
                                            "wan.image.lora"));
 
-// Clips of two sizes: steps are of one size each, and have the same bits on all layouts. The first
-// step with a sample of the size of the reference has the loss that it has without buckets.
+// Clips of two sizes, and dropout of LoRAs: steps are of one size each, and have the same bits on
+// all layouts. The first step with a sample of the size of the reference has the loss that it has
+// without buckets.
 TEST_P(TrainingBuckets, HaveTheSameBitsOnAllLayouts) {
   const StepsReference reference = reference_of(GetParam());
   const comm::Group& world = test::world();
   const comm::Group alone = world.split(world.rank() == 0 ? 0 : -1);
   const int n = world.size();
-  Way way{.name = "alone", .steps = 6, .validate_every = 3, .buckets = true};
+  const double dropout = reference.all_weights() ? 0 : 0.3;
+  Way way{
+      .name = "alone", .steps = 6, .validate_every = 3, .buckets = true, .lora_dropout = dropout};
   Trained one;
   if (alone.member()) {
     Training training(reference, alone);
@@ -560,6 +568,7 @@ TEST_P(TrainingBuckets, HaveTheSameBitsOnAllLayouts) {
     other.steps = way.steps;
     other.validate_every = way.validate_every;
     other.buckets = true;
+    other.lora_dropout = dropout;
     const Trained trained = together.run(other);
     if (alone.member()) expect_same(one, trained, other.name);
   }

@@ -15,6 +15,7 @@ the predicted latents x, which is the same number. Of models that make videos fr
 frame with noise, as in train_cogvideox_image_to_video_lora.py, with latents as CogVideoXImageToVideoPipeline makes
 them.
 """
+import numpy
 import peft
 import torch
 from diffusers import CogVideoXPipeline
@@ -60,7 +61,7 @@ TEN_STEPS = {
     "sincos": dict(lora="sincos", latents=(5, 6, 10)),
     "rotary": dict(lora="rotary", latents=(3, 10, 6)),
     "v1_5": dict(lora="v1_5", latents=(3, 6, 10)),
-    "patterns": dict(lora="patterns", latents=(3, 6, 10)),
+    "patterns": dict(lora="patterns", latents=(3, 6, 10), dropout=0.25),
     "i2v": dict(lora="i2v", latents=(3, 14, 10)),
     "i2v_1_5": dict(lora="i2v_1_5", latents=(3, 6, 10)),
 }
@@ -92,12 +93,54 @@ def config_of(name):
     return peft.LoraConfig(r=RANK, lora_alpha=ALPHA, target_modules=LORAS[name][1], **PATTERNS.get(name, {}))
 
 
-def with_lora(checkpoints, name, loras):
+GOLDEN = 0x9e3779b97f4a7c15
+
+
+def mixed(x):
+    """SplitMix64's output for states x, an array of uint64."""
+    x = (x ^ (x >> numpy.uint64(30))) * numpy.uint64(0xbf58476d1ce4e5b9)
+    x = (x ^ (x >> numpy.uint64(27))) * numpy.uint64(0x94d049bb133111eb)
+    return x ^ (x >> numpy.uint64(31))
+
+
+def random_key(name, seed):
+    key = mixed(numpy.array([seed + GOLDEN], numpy.uint64))
+    for byte in name.encode():
+        key = mixed(key + numpy.uint64(GOLDEN + byte))
+    return key
+
+
+class Dropout(torch.nn.Module):
+    """PEFT's dropout of a module, with the random numbers of lib/train/README.md."""
+
+    samples = None  # of the batch: their numbers in the run; None: nothing is dropped
+
+    def __init__(self, name, probability):
+        super().__init__()
+        self.name, self.probability = name, probability
+
+    def mask(self, sample, shape):
+        places = numpy.arange(shape.numel(), dtype=numpy.uint64)
+        key = random_key(self.name + ".dropout", SETTINGS["seed"] + sample)
+        numbers = mixed(key + places * numpy.uint64(GOLDEN)) >> numpy.uint64(32)
+        kept = numbers >= numpy.uint64(int(self.probability * 2**32))
+        return torch.from_numpy(kept).reshape(shape) / (1 - self.probability)
+
+    def forward(self, x):  # [sample, token, channel]
+        if Dropout.samples is None:
+            return x
+        return x * torch.stack([self.mask(sample, x.shape[1:]) for sample in Dropout.samples])
+
+
+def with_lora(checkpoints, name, loras, dropout):
     """The pipeline of the kind, its transformer with this LoRA, of which alone gradients are wanted."""
     kind, _ = LORAS[name]
     pipeline = load(checkpoints / kind, torch.float32)
     pipeline.transformer.requires_grad_(False)
     pipeline.transformer.add_adapter(config_of(name))
+    for module_name, module in pipeline.transformer.named_modules():
+        if dropout and isinstance(module, peft.tuners.lora.LoraLayer):
+            module.lora_dropout["default"] = Dropout(module_name, dropout)
     parameters = trained(pipeline.transformer)
     assert set(parameters) == set(loras[name])
     with torch.no_grad():
@@ -117,7 +160,7 @@ def pipeline_of(checkpoints, case, loras):
     """→ pipeline, parameters that are trained, kind"""
     if "kind" in case:
         return *with_all_weights(checkpoints, case["kind"]), case["kind"]
-    return *with_lora(checkpoints, case["lora"], loras), LORAS[case["lora"]][0]
+    return *with_lora(checkpoints, case["lora"], loras, case.get("dropout", 0)), LORAS[case["lora"]][0]
 
 
 def kept(tensor):
@@ -319,7 +362,9 @@ def train(checkpoints, loras, case, seed, loss_of):
         v = scheduler.get_velocity(x0, noise, timesteps)
         context = torch.stack([text[EMPTY_TEXT if d else TEXTS[w]] for w, d in zip(which, dropped)])
         image = None if frames is None else torch.stack(images)
+        Dropout.samples = range(step * batch, (step + 1) * batch)
         losses = loss_of(scheduler, call(pipeline, x, context, timesteps, image), x, x0, v, timesteps)
+        Dropout.samples = None
         loss = losses.mean()
         loss.backward()
         norm = norm_of(parameters)
@@ -366,7 +411,7 @@ def ten_steps(checkpoints, loras, name, case, seed):
     tensors |= {f"final.{key}": value for key, value in final.items()}
     kind = LORAS[case["lora"]][0]
     facts = {"kind": kind, "lora": f"{case['lora']}_lora.safetensors", "texts": TEXTS, "empty_text": EMPTY_TEXT,
-             **settings_of(kind), "steps_done": rows, "validation": validated,
+             **settings_of(kind), "lora_dropout": case.get("dropout", 0), "steps_done": rows, "validation": validated,
              "weighted_loss_of_first_step": weighted[0]["loss"], "weighted_difference": difference}
     return tensors, facts
 

@@ -1,28 +1,34 @@
 #include "models/common/adapter.hpp"
 
 #include "ops/pointwise.hpp"
+#include "ops/rows.hpp"
+#include "ops/token_products.hpp"
 
 namespace reelmesh {
 
 Adapter::Adapter(const std::vector<int>& parts, std::span<const LoraTarget> targets,
                  std::int64_t in, std::int64_t out_of_part, DType dtype, Device device,
-                 const Numerics& numerics)
+                 const Numerics& numerics, std::shared_ptr<const LoraDropout> dropout)
     : in_(in),
       out_(std::ssize(parts) * out_of_part),
       out_of_part_(out_of_part),
       dtype_(dtype),
       device_(device),
-      numerics_(numerics) {
+      numerics_(numerics),
+      dropout_(std::move(dropout)) {
   std::int64_t first = 0;
   for (const int number : parts) {
     if (number >= 0) {
       const LoraTarget& target = targets[static_cast<std::size_t>(number)];
       parts_.push_back({number, first, ranks_, target.rank, target.factor()});
+      if (dropout_->probability > 0)
+        inputs_.push_back({target.module, ranks_, target.rank, {}, {}});
       ranks_ += target.rank;
     }
     first += out_of_part;
   }
   expect(!parts_.empty(), "an adapter of no target");
+  if (inputs_.empty()) inputs_.push_back({{}, 0, ranks_, {}, {}});
 }
 
 ops::Linear Adapter::linear(const Tensor& values) const {
@@ -58,14 +64,55 @@ void Adapter::set(std::span<const LoraValues> values) {
       }
     }
   }
-  down_ = linear(down);
-  down_transposed_ = linear(down_transposed);
+  for (Input& input : inputs_) {
+    input.down = linear(down.rows(input.first_hidden, input.ranks));
+    input.down_transposed = linear(ops::columns(down_transposed, input.first_hidden, input.ranks));
+  }
   up_ = linear(up);
   up_transposed_ = linear(up_transposed);
 }
 
-void Adapter::add_input_gradient(const Tensor& d_hidden, Tensor& dx, std::int64_t all_rows) const {
-  ops::add(dx, down_transposed_(d_hidden, none, all_rows));
+Tensor Adapter::dropped(const Input& input, const Tensor& x, const TokenRows* rows,
+                        std::int64_t first_column) const {
+  if (dropout_->probability == 0 || !dropout_->sample) return x;
+  const std::uint64_t seed = dropout_->seed + static_cast<std::uint64_t>(*dropout_->sample);
+  const ops::DropoutMask mask{.probability = dropout_->probability,
+                              .key = ops::random_key(input.module + ".dropout", seed),
+                              .columns = in_};
+  return ops::dropped(x, mask, rows != nullptr ? rows->numbers(x.device()) : Tensor(),
+                      first_column);
+}
+
+Tensor Adapter::hidden(const Tensor& x, const TokenRows* rows, std::int64_t all_rows) const {
+  const auto of = [&](const Input& input) {
+    return input.down(dropped(input, x, rows), none, all_rows);
+  };
+  if (inputs_.size() == 1) return of(inputs_.front());
+  Shape shape = x.shape();
+  shape.back() = ranks_;
+  Tensor all = Tensor::empty(shape, x.dtype(), x.device()), rows_of_all = ops::as_rows(all);
+  for (const Input& input : inputs_) {
+    ops::set_columns(rows_of_all, input.first_hidden, ops::as_rows(of(input)));
+  }
+  return all;
+}
+
+void Adapter::add_input_gradient(const Tensor& d_hidden, Tensor& dx, const TokenRows* rows,
+                                 std::int64_t all_rows) const {
+  for (const Input& input : inputs_) {
+    const Tensor d = ops::columns(d_hidden, input.first_hidden, input.ranks);
+    ops::add(dx, dropped(input, input.down_transposed(d, none, all_rows), rows));
+  }
+}
+
+Tensor Adapter::down_gradient(const Tensor& d_hidden, const Tensor& x,
+                              std::int64_t first_column) const {
+  std::vector<Tensor> of_inputs;
+  for (const Input& input : inputs_) {
+    const Tensor d = ops::columns(d_hidden, input.first_hidden, input.ranks);
+    of_inputs.push_back(ops::token_products(d, dropped(input, x, nullptr, first_column)));
+  }
+  return ops::join_rows(of_inputs);
 }
 
 }  // namespace reelmesh

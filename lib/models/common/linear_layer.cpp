@@ -101,9 +101,11 @@ Tensor Call::add_adapter(Tape& tape, const TokenRows& of, const Tensor& all_d) c
   Tensor d_hidden = adapter.hidden_gradient(all_d, all_rows);
   const bool is_computed = hidden.shape() != Shape{0};
   const Tensor all_hidden =
-      of.gather(ops::as_rows(is_computed ? hidden : adapter.hidden(x, all_rows)));
+      of.gather(ops::as_rows(is_computed ? hidden : adapter.hidden(x, &of, all_rows)));
   const Tensor inputs = moved->to_columns(of, ops::as_rows(x), is_last_reader());
-  const Tensor down = ops::token_products(of.gather(d_hidden), inputs).on(host);
+  const Tensor down =
+      adapter.down_gradient(of.gather(d_hidden), inputs, of.own_columns(x.shape().back()).begin)
+          .on(host);
   for (const Adapter::Part& part : adapter.parts()) {
     const Tensor outputs = of.to_columns(ops::columns(all_d, part.first_output, adapter.outputs()));
     const Tensor up =
@@ -145,7 +147,7 @@ void Call::add_gradients(Tape& tape) const {
       const Tensor d_hidden = add_adapter(tape, of, all_d);
       if (of_x) {
         Tensor rows_of_dx = ops::as_rows(dx);
-        layer->adapter->add_input_gradient(d_hidden, rows_of_dx, all_rows);
+        layer->adapter->add_input_gradient(d_hidden, rows_of_dx, &of, all_rows);
       }
     }
   }
@@ -177,7 +179,7 @@ std::vector<Tensor> LinearLayer::sums(const Tensor& x, std::int64_t all_rows, Ro
     }
     if (has_own && trained_->adapter != nullptr && !is_skipped) {
       const Adapter& adapter = *trained_->adapter;
-      hidden = adapter.hidden(x, all_rows);
+      hidden = adapter.hidden(x, rows == Rows::whole ? nullptr : &Tape::rows(), all_rows);
       const Tensor change = adapter.change(hidden, all_rows);
       std::int64_t begin = 0;
       for (Tensor& piece : results) {

@@ -157,8 +157,9 @@ std::shared_ptr<TrainedLinear> LayerMaker::trained(const Made& made) {
     found_.add({target->module + ".lora_B", target->rank, out}, {});
   }
   if (std::ranges::count(parts, -1) == std::ssize(parts)) return layer;
-  layer->adapter = std::make_unique<Adapter>(parts, found_.targets, in, out, made.dtype,
-                                             weights_.device(), weights_.numerics());
+  layer->adapter =
+      std::make_unique<Adapter>(parts, found_.targets, in, out, made.dtype, weights_.device(),
+                                weights_.numerics(), training_->dropout_);
   found_.adapted.push_back(layer);
   return layer;
 }

@@ -13,7 +13,9 @@ namespace reelmesh {
 class ModelTraining {
  public:
   /// Without a LoRA all parameters are trained.
-  explicit ModelTraining(const std::optional<LoraShape>& lora) : lora_(lora) {}
+  explicit ModelTraining(const std::optional<LoraShape>& lora)
+      : lora_(lora),
+        dropout_(std::make_shared<LoraDropout>(lora ? lora->dropout : LoraDropout{})) {}
 
   const std::optional<LoraShape>& lora() const { return lora_; }
   const std::vector<TrainedMatrix>& matrices() const { return found_.matrices; }
@@ -35,6 +37,9 @@ class ModelTraining {
   std::vector<LayerUse> uses;
   bool records_uses = false;
 
+  /// Of the LoRAs; its sample is set while a gradient is computed.
+  LoraDropout& dropout() const { return *dropout_; }
+
  private:
   friend class LayerMaker;
   struct Found {
@@ -51,6 +56,7 @@ class ModelTraining {
   };
 
   std::optional<LoraShape> lora_;
+  std::shared_ptr<LoraDropout> dropout_;  // which layers share
   Found found_;
 };
 

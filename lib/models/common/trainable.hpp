@@ -23,6 +23,7 @@ struct LoraShape {
   double alpha = 64;  ///< changes are multiplied by alpha / rank
   LoraPatterns<std::int64_t> ranks = {};
   LoraPatterns<double> alphas = {};
+  LoraDropout dropout = {};
 
   /// None if it is not a target.
   std::optional<LoraTarget> target(const std::string& module, std::int64_t in,
@@ -72,8 +73,9 @@ using MatrixValues = std::function<std::vector<Tensor>(std::size_t first, std::s
 
 /// One clip of a training step.
 struct TrainingSample {
-  double timestep = 0;  ///< whole, unless the diffusion process is one of continuous time
-  double weight = 1;    ///< of the squared error
+  std::int64_t number = 0;  ///< of the run, from 0
+  double timestep = 0;      ///< whole, unless the diffusion process is one of continuous time
+  double weight = 1;        ///< of the squared error
   /// Noisy latents and what the model is to predict of them: this rank's box, float32 [frame,
   /// channel, row, column] on the host.
   Tensor latents, target;

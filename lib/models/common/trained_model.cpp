@@ -7,11 +7,27 @@
 namespace reelmesh {
 namespace {
 
+// While it exists LoRAs drop inputs as for this sample.
+class DroppingInputs {
+ public:
+  DroppingInputs(LoraDropout& dropout, std::int64_t sample) : dropout_(dropout) {
+    dropout_.sample = sample;
+  }
+  ~DroppingInputs() { dropout_.sample.reset(); }
+  DroppingInputs(const DroppingInputs&) = delete;
+  DroppingInputs& operator=(const DroppingInputs&) = delete;
+
+ private:
+  LoraDropout& dropout_;
+};
+
 class PreparedTraining final : public Trainable::Prepared {
  public:
   PreparedTraining(const TrainableDenoiser& model, const DenoiseTask& task,
-                   const std::optional<IddpmLoss>& loss, bool recomputes_blocks)
+                   const std::optional<IddpmLoss>& loss, bool recomputes_blocks,
+                   LoraDropout& dropout)
       : model_(model),
+        dropout_(dropout),
         clip_(model.prepare_training(task)),
         latents_(numel(task.latents)),
         loss_(loss),
@@ -21,6 +37,7 @@ class PreparedTraining final : public Trainable::Prepared {
 
   ops::ExactSum gradient_together(const TrainingSample& sample, const TakeGradient& take) override {
     Tape tape(take, recomputes_blocks_);
+    const DroppingInputs dropping(dropout_, sample.number);
     Tensor prediction, gradient;
     {
       const Tape::Scope recording(&tape);
@@ -44,6 +61,7 @@ class PreparedTraining final : public Trainable::Prepared {
   }
 
   const TrainableDenoiser& model_;
+  LoraDropout& dropout_;
   std::unique_ptr<const TrainableDenoiser::Clip> clip_;
   std::int64_t latents_;  // of the clip, of one channel
   const std::optional<IddpmLoss>& loss_;
@@ -79,7 +97,7 @@ void TrainedModel::record_uses(DType dtype, const Make& make) {
         make(Checkpoint::of_shapes().on(device, checkpoint_.numerics()), {}, training_);
     training_.set_adapters({});
     const auto [task, sample] = model->example(device.host());
-    PreparedTraining(*model, task, loss_, recomputes_blocks_)
+    PreparedTraining(*model, task, loss_, recomputes_blocks_, training_.dropout())
         .gradient_together(sample, [](std::size_t, const Tensor&) {});
   }
   training_.records_uses = false;
@@ -97,7 +115,8 @@ void TrainedModel::set_together(const MatrixValues& values) {
 }
 
 std::unique_ptr<Trainable::Prepared> TrainedModel::prepare(const DenoiseTask& task) const {
-  return std::make_unique<PreparedTraining>(*model_, task, loss_, recomputes_blocks_);
+  return std::make_unique<PreparedTraining>(*model_, task, loss_, recomputes_blocks_,
+                                            training_.dropout());
 }
 
 }  // namespace reelmesh

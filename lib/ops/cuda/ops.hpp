@@ -12,6 +12,7 @@
 
 namespace reelmesh::gpu {
 
+using ops::DropoutMask;
 using ops::ExactSum;
 using ops::FirstTokens;
 using ops::Gate;
@@ -27,6 +28,8 @@ void average(const Tensor& x, const Tensor& y, Tensor& out);
 Tensor silu(const Tensor& x);
 Tensor gelu(const Tensor& x);
 Tensor scaled(const Tensor& x, float factor);
+Tensor dropped(const Tensor& x, const DropoutMask& mask, const Tensor& rows,
+               std::int64_t first_column);
 void add_table(Tensor& x, const Tensor& table);
 void repeat_for_batch(const Tensor& x, Tensor& out);
 Tensor join_batches(std::span<const Tensor> parts);

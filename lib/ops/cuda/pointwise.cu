@@ -26,6 +26,28 @@ struct AddTable {
   }
 };
 
+// rows: or null.
+template <class T>
+struct Dropped {
+  ops::Drop f;
+  const T* x;
+  T* out;
+  const std::int32_t* rows;
+  std::uint32_t n;
+  std::uint64_t key;  // of the first column
+  std::uint64_t columns;
+  template <int W>
+  __device__ void run(std::int64_t at) const {
+    const RowColumn element(at, n);
+    const std::uint64_t row = rows == nullptr ? element.row : rows[element.row];
+    const std::uint64_t first = row * columns + element.column;
+    float v[W];
+    load<W>(x + at, v);
+    for (int i = 0; i < W; ++i) v[i] = f(v[i], ops::random_bits(key, first + i));
+    store<W>(v, out + at);
+  }
+};
+
 // out[row] = x[row / times], rows of n elements. T: an integer of the element's size.
 template <class T>
 struct Repeat {
@@ -132,6 +154,23 @@ void average(const Tensor& x, const Tensor& y, Tensor& out) {
 Tensor silu(const Tensor& x) { return mapped("silu", ops::Silu{}, x); }
 Tensor gelu(const Tensor& x) { return mapped("gelu", ops::Gelu{}, x); }
 Tensor scaled(const Tensor& x, float factor) { return mapped("scaled", ops::Scale{factor}, x); }
+
+Tensor dropped(const Tensor& x, const DropoutMask& mask, const Tensor& rows,
+               std::int64_t first_column) {
+  Tensor out = Tensor::empty(x.shape(), x.dtype(), x.device());
+  const Device device = x.device();
+  visit_float(x.dtype(), [&](auto type) {
+    using T = decltype(type);
+    const T* from = address<T>(x, device);
+    T* into = address<T>(out, device);
+    for_packs<T>("dropped", device, x.numel(), x.shape().back(), {from, into},
+                 Dropped<T>{ops::Drop(mask.probability), from, into,
+                            rows.empty() ? nullptr : address<std::int32_t>(rows, device),
+                            narrow_index(x.shape().back()), mask.key_at(0, first_column),
+                            static_cast<std::uint64_t>(mask.columns)});
+  });
+  return out;
+}
 
 void add_table(Tensor& x, const Tensor& table) {
   const std::int64_t batch = x.shape(1), n = x.shape(2);

@@ -52,6 +52,21 @@ TEST_P(Pointwise, Scaled) {
   }
 }
 
+TEST_P(Pointwise, Dropped) {
+  for (const std::int64_t n : widths()) {
+    const Tensor x = random({5, 2, n}, 1);
+    std::vector<std::int32_t> rows(10);
+    for (std::size_t i = 0; i < rows.size(); ++i)
+      rows[i] = static_cast<std::int32_t>(70'000'000 - i * i);
+    const Tensor numbers = Tensor::of<std::int32_t>(rows, {10});
+    const ops::DropoutMask mask{.probability = 0.3, .key = 11, .columns = n + 9};
+    EXPECT_TRUE(same_bits(back(ops::dropped(there(x), mask, there(numbers), 4)),
+                          ops::dropped(x, mask, numbers, 4)))
+        << n;
+    EXPECT_TRUE(same_bits(back(ops::dropped(there(x), mask)), ops::dropped(x, mask))) << n;
+  }
+}
+
 TEST_P(Pointwise, ChannelsToFrames) {
   for (const Shape& shape : {Shape{2, 3, 5, 16}, {1, 2, 2, 6}, {3, 0, 2, 8}}) {
     const Tensor x = random(shape, 1);

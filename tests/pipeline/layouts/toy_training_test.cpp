@@ -88,19 +88,28 @@ void set(Trainable& model, const std::vector<Tensor>& values) {
 }
 
 const std::optional<LoraShape> all_parameters,
-    lora = LoraShape{.targets = {"query", "value", "to_text"}, .rank = 3, .alpha = 6};
+    lora = LoraShape{.targets = {"query", "value", "to_text"}, .rank = 3, .alpha = 6},
+    lora_with_dropout = LoraShape{.targets = lora->targets,
+                                  .rank = 3,
+                                  .alpha = 6,
+                                  .dropout = {.probability = 0.3, .seed = 4}};
 
 // Of the elements with the largest gradient of each matrix.
 TEST_F(ToyTraining, HasTheGradientsOfFiniteDifferences) {
   if (world().rank() > 0) return;
-  for (const auto& shape : {all_parameters, lora}) {
+  for (const auto& shape : {all_parameters, lora, lora_with_dropout}) {
+    const bool drops = shape && shape->dropout.probability > 0;
     const auto model = this->model(alone_, shape, DType::float32);
     const std::vector<Tensor> values = values_of(*model);
     set(*model, values);
     const DenoiseTask task = task_of(alone_);
     const TrainingSample sample = sample_of(task, DType::float32);
     const auto prepared = model->prepare(task);
-    const CaseGradient found = computed_gradient(*model, *prepared, sample, alone_, elements, true);
+    const CaseGradient found =
+        computed_gradient(*model, *prepared, sample, alone_, elements, !drops);
+    if (drops) {
+      EXPECT_NE(prepared->losses_together(sample).value() / double{elements}, found.loss);
+    }
     for (std::size_t i = 0; i < values.size(); ++i) {
       const auto gradient = found.gradients[i].span<float>();
       const auto largest =
@@ -111,7 +120,10 @@ TEST_F(ToyTraining, HasTheGradientsOfFiniteDifferences) {
         moved[i] = moved[i].clone();
         moved[i].span<float>()[at] += change;
         set(*model, moved);
-        return prepared->losses_together(sample).value() / double{elements};
+        const ops::ExactSum losses =
+            drops ? prepared->gradient_together(sample, [](std::size_t, const Tensor&) {})
+                  : prepared->losses_together(sample);
+        return losses.value() / double{elements};
       };
       constexpr float step = 2e-2F;
       const double expected = (loss(step) - loss(-step)) / (2 * double{step});
@@ -130,8 +142,10 @@ TEST_F(ToyTraining, LearnsWithTheSameBitsOnEveryLayout) {
   settings.learning_rate = 1e-2;
   settings.lora.targets = lora->targets;
   settings.lora.rank = lora->rank;
-  for (const char* method : {"full", "lora"}) {
+  for (const auto& [method, dropout] : std::initializer_list<std::pair<const char*, double>>{
+           {"full", 0}, {"lora", 0}, {"lora", 0.2}}) {
     settings.method = &train_method_named(method);
+    settings.lora.dropout = dropout;
     for (const DType dtype : {DType::float32, DType::bfloat16}) {
       std::vector<Tensor> first;
       std::vector<double> first_losses;
