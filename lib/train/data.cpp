@@ -292,7 +292,44 @@ std::vector<DataSample> read_two_lists(const DataSettings& settings, const path&
   return samples;
 }
 
-// The files of a folder, or with data.subfolders also of those below it, relative to it. Names that
+constexpr std::array<std::string_view, 2> caption_extensions{".txt", ".caption"};
+// Folders of videos and of their captions, side by side, as CogVideo's trainer has them.
+constexpr const char *videos_folder = "videos", *captions_folder = "labels";
+
+bool has_both_folders(const path& folder) {
+  std::error_code unreadable;
+  return std::filesystem::is_directory(folder / videos_folder, unreadable) &&
+         std::filesystem::is_directory(folder / captions_folder, unreadable);
+}
+
+struct CaptionName {
+  path video;    ///< without extension
+  int rank = 0;  ///< of several captions of a video that with the least is taken
+};
+/// Of a caption by its name: a.txt, a.caption, a.mp4.txt, a.mp4.caption, and behind these such
+/// files in labels/ of a.mp4 in videos/. None of other files.
+std::optional<CaptionName> caption_name(const path& folder, const path& file) {
+  const auto found = std::ranges::find(caption_extensions, lower_case(file.extension().string()));
+  if (found == caption_extensions.end()) return std::nullopt;
+  path video = file.parent_path() / file.stem();
+  auto rank = static_cast<int>(found - caption_extensions.begin());
+  const path above = file.parent_path().parent_path();
+  if (file.parent_path().filename() == captions_folder && has_both_folders(folder / above)) {
+    video = above / videos_folder / file.stem();
+    rank += 4;
+  }
+  const std::vector<std::string_view> known = extensions();
+  const bool has_type =
+      std::ranges::find(known, lower_case(video.extension().string())) != known.end();
+  if (has_type && std::filesystem::exists(folder / video)) {
+    video.replace_extension();
+    rank += 2;
+  }
+  return CaptionName{video, rank};
+}
+
+// The files of a folder, also of videos/ and labels/ if it has both, or with data.subfolders of all
+// below it, relative to it. Names that
 // begin with '.' are ignored, with what is below such folders.
 std::vector<path> files_of(const DataSettings& settings, const path& folder, const path& below) {
   std::vector<path> files;
@@ -300,44 +337,45 @@ std::vector<path> files_of(const DataSettings& settings, const path& folder, con
     const path name = below / entry.path().filename();
     std::error_code unreadable;  // as of a link to itself: what reads the file says so
     if (entry.path().filename().string().starts_with('.')) continue;
+    const bool is_half = below.empty() && (name == videos_folder || name == captions_folder) &&
+                         has_both_folders(folder);
     if (!entry.is_directory(unreadable)) {
       files.push_back(name);
-    } else if (settings.subfolders && !entry.is_symlink(unreadable)) {
+    } else if (is_half || (settings.subfolders && !entry.is_symlink(unreadable))) {
       std::ranges::move(files_of(settings, folder, name), std::back_inserter(files));
     }
   }
   return files;
 }
 
-/// The files a.mp4 and a.txt of a folder. Of several files of one name the first video is taken:
-/// an image beside a video is a preview of it.
+/// The files a.mp4 of a folder with their captions. Of several files of one name the first video is
+/// taken: an image beside a video is a preview of it.
 std::vector<DataSample> read_pairs(const DataSettings& settings, const path& folder) {
   struct Pair {
-    std::vector<path> videos;  // images behind others
-    path prompt;
+    std::vector<path> videos;                   // images behind others
+    std::vector<std::pair<int, path>> prompts;  // with ranks
   };
   std::map<std::string, Pair> pairs;  // by path without extension
   const std::vector<std::string_view> known = extensions();
   for (const path& file : files_of(settings, folder, {})) {
-    const std::string extension = lower_case(file.extension().string());
-    Pair& pair = pairs[(file.parent_path() / file.stem()).string()];
-    if (extension == ".txt") {
-      pair.prompt = pair.prompt.empty() ? file : std::min(pair.prompt, file);
-    } else if (std::ranges::find(known, extension) != known.end()) {
-      pair.videos.push_back(file);
+    if (const auto caption = caption_name(folder, file)) {
+      pairs[caption->video.string()].prompts.emplace_back(caption->rank, file);
+    } else if (std::ranges::find(known, lower_case(file.extension().string())) != known.end()) {
+      pairs[(file.parent_path() / file.stem()).string()].videos.push_back(file);
     }
   }
   const bool any = std::ranges::any_of(pairs, [&](const auto& each) {
     const Pair& pair = each.second;
     return !pair.videos.empty() &&
-           (!pair.prompt.empty() || settings.no_caption == NoCaption::empty);
+           (!pair.prompts.empty() || settings.no_caption == NoCaption::empty);
   });
   if (!any) return {};
   std::vector<DataSample> samples;
   for (auto& [name, pair] : pairs) {
+    std::ranges::sort(pair.prompts);
+    const path prompt_file = pair.prompts.empty() ? path() : pair.prompts.front().second;
     if (pair.videos.empty()) {
-      if (pair.prompt.empty()) continue;
-      const std::string where = (folder / pair.prompt).string();
+      const std::string where = (folder / prompt_file).string();
       samples.push_back(
           unusable(where, fmt::format("found no video {} with one of {}",
                                       path(name).filename().string(), fmt::join(known, ", "))));
@@ -346,18 +384,23 @@ std::vector<DataSample> read_pairs(const DataSettings& settings, const path& fol
     std::ranges::sort(pair.videos, {},
                       [](const path& file) { return std::pair(is_image(file), file); });
     const std::string video = (folder / pair.videos.front()).string();
-    const std::string where = pair.prompt.empty() ? video : (folder / pair.prompt).string();
+    const std::string where = prompt_file.empty() ? video : (folder / prompt_file).string();
     samples.push_back(sample_at(where, [&] {
-      require(!pair.prompt.empty() || settings.no_caption == NoCaption::empty, Status::data,
+      require(!prompt_file.empty() || settings.no_caption == NoCaption::empty, Status::data,
               "{}: found no {}.txt with its prompt, expected one (or data.no-caption = empty)",
               where, path(name).filename().string());
-      const std::string prompt = pair.prompt.empty() ? "" : read_list(folder / pair.prompt);
+      const std::string prompt = prompt_file.empty() ? "" : read_list(folder / prompt_file);
       return make_sample(settings, folder, pair.videos.front().string(), prompt, where);
     }));
     for (std::size_t i = 1; i < pair.videos.size(); ++i) {
       samples.push_back(
           unusable((folder / pair.videos[i]).string(),
                    fmt::format("{} has the same name", pair.videos.front().string())));
+    }
+    for (std::size_t i = 1; i < pair.prompts.size(); ++i) {
+      samples.push_back(unusable((folder / pair.prompts[i].second).string(),
+                                 fmt::format("{} is the caption of {}", prompt_file.string(),
+                                             pair.videos.front().string())));
     }
   }
   return samples;
@@ -378,7 +421,7 @@ std::vector<DataSample> read_folder(const DataSettings& settings, const path& fo
   }
   const std::string expected = fmt::format(
       "one of metadata.csv, metadata.jsonl, and {} with {}, or pairs such as a.mp4 and "
-      "a.txt",
+      "a.txt (or a.caption, a.mp4.txt; or videos/a.mp4 and labels/a.txt)",
       fmt::join(prompt_lists, " or "), video_list);
   require(found.size() <= 1, Status::data, "{}: found {} in {}, expected {}", option,
           fmt::join(found, " and "), folder.string(), expected);

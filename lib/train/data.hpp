@@ -52,8 +52,9 @@ std::string problem_of(const Error& error, const std::string& where);
 /// - a folder with one of metadata.csv, metadata.jsonl, or `prompts.txt` (or prompt.txt,
 ///   captions.txt) and videos.txt with a prompt and a video a line.
 /// - a folder without these, in which each a.mp4, or file of another type that lib/media reads, has
-///   its prompt in a.txt. Sorted by name; names that begin with '.' are ignored, subfolders unless
-///   data.subfolders says otherwise.
+///   its prompt in a.txt, a.caption, a.mp4.txt or a.mp4.caption, the first of these that is there;
+///   or has it so in labels/ and is itself in videos/ (CogVideo's trainer). Sorted by name; names
+///   that begin with '.' are ignored, other subfolders unless data.subfolders says otherwise.
 ///
 /// Prompts begin with data.caption-prefix. Where a video or prompt is missing or is not valid text,
 /// the sample has a problem; with data.no-caption = empty a missing prompt is an empty one.

@@ -173,6 +173,39 @@ TEST_F(Data, ReadsPairsByName) {
   EXPECT_THAT(problems(settings()), testing::IsEmpty());
 }
 
+// As kohya's scripts, taggers and CogVideo's trainer name them.
+TEST_F(Data, ReadsCaptionsByTheirUsualNames) {
+  for (const char* name : {"a.mp4", "b.mkv", "c.webm", "d.mp4.mkv", "e.png"}) write(name, "");
+  for (const char* name : {"a.caption", "b.mkv.txt", "c.webm.caption", "d.mp4.txt", "e.txt"}) {
+    write(name, name);
+  }
+  EXPECT_THAT(read(), ElementsAre("a.mp4|a.caption|a.caption", "b.mkv|b.mkv.txt|b.mkv.txt",
+                                  "c.webm|c.webm.caption|c.webm.caption",
+                                  "d.mp4.mkv|d.mp4.txt|d.mp4.txt", "e.png|e.txt|e.txt"));
+  for (const char* name : {"a.txt", "a.mp4.txt", "notes.caption"}) write(name, name);
+  EXPECT_THAT(read(), testing::Contains("a.mp4|a.txt|a.txt"));
+  EXPECT_THAT(problems(settings()),
+              ElementsAre("a.caption: a.txt is the caption of a.mp4",
+                          "a.mp4.txt: a.txt is the caption of a.mp4",
+                          StartsWith("notes.caption: found no video notes with one of")));
+}
+
+TEST_F(Data, ReadsVideosAndLabels) {
+  std::filesystem::create_directory(folder / "videos");
+  for (const char* name : {"videos/1.mp4", "videos/2.mp4"}) write(name, "");
+  refuses("", "data.path: found no list of videos in ", "videos/a.mp4 and labels/a.txt");
+  std::filesystem::create_directory(folder / "labels");
+  for (const char* name : {"labels/1.txt", "labels/2.mp4.txt"}) write(name, name);
+  EXPECT_THAT(read(), ElementsAre("videos/1.mp4|labels/1.txt|labels/1.txt",
+                                  "videos/2.mp4|labels/2.mp4.txt|labels/2.mp4.txt"));
+  for (const char* name : {"videos/2.caption", "videos/3.mp4", "labels/9.txt"}) write(name, name);
+  EXPECT_THAT(read(), testing::Contains("videos/2.mp4|videos/2.caption|videos/2.caption"));
+  EXPECT_THAT(problems(settings()),
+              ElementsAre("labels/2.mp4.txt: videos/2.caption is the caption of videos/2.mp4",
+                          StartsWith("videos/3.mp4: found no 3.txt with its prompt, expected one"),
+                          StartsWith("labels/9.txt: found no video 9 with one of")));
+}
+
 // One odd file does not end a training.
 TEST_F(Data, HasAProblemForEachFileThatIsNoPair) {
   for (const char* name : {"a.mp4", "a.mov", "a.png", "b.webp", "d.mp4"}) write(name, "");
