@@ -260,14 +260,14 @@ constexpr Text own_rate = "own";
 // "PATH" or "PATH:REPEAT": what follows the last colon is a number, unless there is such a file.
 template <std::vector<DataPath> DataSettings::*member>
 void add_data_path(Draft& draft, Text text, Where option) {
-  constexpr std::int64_t max_repeat = 10'000;
+  constexpr double min_repeat = 0.001, max_repeat = 10'000;
   DataPath data;
   Text path = text;
   const std::size_t colon = text.rfind(':');
   std::error_code unreadable;
-  if (colon != text.npos && read_number<std::int64_t>(text.substr(colon + 1)) &&
+  if (colon != text.npos && read_number<double>(text.substr(colon + 1)) &&
       !std::filesystem::exists(text, unreadable)) {
-    data.repeat = parse_integer(text.substr(colon + 1), option, 1, max_repeat);
+    data.repeat = parse_number(text.substr(colon + 1), option, min_repeat, max_repeat);
     path = text.substr(0, colon);
   }
   data.path = draft.path(PathUse::input, path, option);
@@ -294,7 +294,8 @@ std::vector<Option> data_options() {
        "file_name), relative to the folder of the file, and prompt (or text); or a folder with "
        "metadata.csv, metadata.jsonl, prompts.txt and videos.txt, or a .txt file beside each "
        "video. "
-       "An epoch has each clip REPEAT times, 1 to 10000. Repeat the option for more clips",
+       "An epoch has each clip REPEAT times, 0.001 to 10000; with 0.5 only every second clip is "
+       "used. Repeat the option for more clips",
        nullptr, Effect::clips, add_data_path<&DataSettings::paths>, true},
       {"data.validation", "PATH[:REPEAT]",
        "clips for train.validate-every that are not learned from, as data.path [default: the first "

@@ -29,7 +29,7 @@ enum class Crop { center, random };
 /// A list of clips (.jsonl, .csv) or a folder with them.
 struct DataPath {
   std::filesystem::path path;
-  std::int64_t repeat = 1;  ///< how often an epoch has each of its clips
+  double repeat = 1;  ///< how often an epoch has each of its clips, on average; to 3 decimals
 };
 
 /// [data]: the clips to learn from.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <functional>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -458,6 +459,12 @@ std::vector<DataSample> read_path(const DataSettings& settings, const path& data
        data.string());
 }
 
+// How many clips an epoch has of the first `clips`; at least one of one.
+std::int64_t repeated(std::int64_t clips, double repeat) {
+  constexpr std::int64_t parts = 1000;
+  return (clips * std::llround(repeat * parts) + parts - 1) / parts;
+}
+
 }  // namespace
 
 std::string shown(const std::vector<DataPath>& paths) {
@@ -477,10 +484,13 @@ std::vector<DataSample> read_data(const DataSettings& settings, const DataList& 
     require(count > 0 && count <= max_samples, Status::data,
             "{}: found {} videos in {}, expected 1 to {}", list.option, count, data.path.string(),
             max_samples);
+    std::int64_t before = 0;  // clips of the list, with its own repetitions
     for (DataSample& sample : samples) {
-      sample.repeat *= data.repeat;
+      const std::int64_t first = repeated(before, data.repeat);
+      before += sample.repeat;
+      sample.repeat = repeated(before, data.repeat) - first;
       repeats = std::min(max_samples + 1, repeats + sample.repeat);
-      all.push_back(std::move(sample));
+      if (sample.repeat > 0) all.push_back(std::move(sample));
     }
   }
   require(repeats <= max_samples, Status::data,

@@ -41,7 +41,8 @@ bool is_image(const std::filesystem::path& file);
 /// The text of an error about the sample at this place, without the place.
 std::string problem_of(const Error& error, const std::string& where);
 
-/// The samples of a list, by default of data.path: of each of its paths, in order. That is one of:
+/// The samples of a list, by default of data.path: of each of its paths, in order. Of the first n
+/// clips of a path with the weight w (DataPath::repeat) an epoch has ⌈n · w⌉. A path is one of:
 ///
 /// - a list: a .jsonl file with a JSON object a line, a .json file with an array of objects, or a
 ///   .csv file (RFC 4180) whose first record names the columns. The video is that of

@@ -273,7 +273,7 @@ TEST_F(TrainOptions, RefusesWithOneMessage) {
       {{"--data.fps", "each"}, "64: --data.fps: found 'each', expected a number from 0.01 to 1000"},
       {{"--data.flip", "2"}, "64: --data.flip: found '2', expected a number from 0 to 1"},
       {{"--data.path", "clips:0"},
-       "64: --data.path: found '0', expected a whole number from 1 to 10000"},
+       "64: --data.path: found '0', expected a number from 0.001 to 10000"},
       {{"--data.cache", ""}, "64: --data.cache: found an empty value, expected a path"},
       {{"--lora.rank", "4097"},
        "64: --lora.rank: found '4097', expected a whole number from 1 to 4096"},

@@ -141,6 +141,14 @@ TEST_F(Data, ReadsSeveralPathsWithRepetitions) {
   std::vector<std::int64_t> repeats;
   for (const DataSample& sample : read_data(data)) repeats.push_back(sample.repeat);
   EXPECT_THAT(repeats, ElementsAre(10, 2, 7));
+  data.paths = {{folder / "one.csv", 0.5}, {folder / "two.jsonl", 0.001}};
+  repeats.clear();
+  for (const DataSample& sample : read_data(data)) repeats.push_back(sample.repeat);
+  EXPECT_THAT(repeats, ElementsAre(3, 1));  // three of five, none of the sixth, one of one
+  data.paths = {{folder / "one.csv", 1.5}, {folder / "two.jsonl", 1.001}};
+  repeats.clear();
+  for (const DataSample& sample : read_data(data)) repeats.push_back(sample.repeat);
+  EXPECT_THAT(repeats, ElementsAre(8, 1, 2));
   data.paths[1].repeat = 1'000'000;
   expect_error(
       Status::data, [&] { read_data(data); }, "data.path: found ", "one.csv and ",
