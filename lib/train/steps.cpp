@@ -198,6 +198,7 @@ TrainingSample Steps::with_noise(std::size_t which, const SampleDraws& draws, Te
                                  const Tensor& noise) const {
   TrainingSample sample;
   sample.timestep = draws.timestep;
+  sample.fps = own_fps(which);
   const std::int64_t padding = clip_.dropped_frames;
   const Box box = own_latents();
   if (!box.empty()) x = padded_frames(x, without_padding(box, padding), box, padding);
@@ -214,6 +215,11 @@ TrainingSample Steps::with_noise(std::size_t which, const SampleDraws& draws, Te
   }
   set_text(which, draws.drops_caption, sample);
   return sample;
+}
+
+double Steps::own_fps(std::size_t which) const {
+  const bool is_own = settings_.data.own_fps && clip_.format.size.frames > 1;
+  return is_own ? std::floor(samples_.usable[which].facts.fps) : 0;
 }
 
 void Steps::set_text(std::size_t which, bool drops_caption, TrainingSample& sample) const {

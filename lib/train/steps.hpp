@@ -82,6 +82,8 @@ class Steps {
   TrainingSample prepare_validation_together(std::size_t which, int quarter) const;
   TrainingSample with_noise(std::size_t which, const SampleDraws& draws, Tensor x,
                             const Tensor& noise) const;
+  // As Open-Sora's trainers tell it: without a fraction.
+  double own_fps(std::size_t which) const;
   // What the model takes of its first frame.
   void set_image_together(const SampleFile& file, SampleRandom& random,
                           TrainingSample& sample) const;

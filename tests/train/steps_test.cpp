@@ -226,6 +226,12 @@ class Training {
           {i, {fmt::format("{}.mp4", i), reference_.prompts[std::size_t(i)], "test"}, {}});
       usable.back().facts.hash = fmt::format("hash {}", i);
     }
+    if (way.fps) job.train->data.fps = way.fps;
+    for (std::size_t i = 0; i < way.own_rates.size(); ++i) {
+      job.train->data.fps.reset();
+      job.train->data.own_fps = true;
+      usable.at(i).facts.fps = way.own_rates[i];
+    }
     if (way.buckets) {
       DataSettings& data = job.train->data;
       data.height = data.width = data.frames = {};
@@ -587,6 +593,32 @@ TEST(TrainingImages, AreDropped) {
     EXPECT_EQ(bright.steps[0].loss == dark.steps[0].loss, dropout == 1);
     EXPECT_NE(bright.validations[0].loss, dark.validations[0].loss);  // never dropped there
   }
+}
+
+// With data.fps = own each sample is told that of its video, without its fraction.
+TEST(TrainingRates, AreThoseOfTheVideos) {
+  const StepsReference reference = of_open_sora("v1_2");
+  Training training(reference, test::world());
+  const auto losses = [&](std::optional<double> fps, const std::vector<double>& own_rates) {
+    return training.run({.name = "rates", .steps = 1, .fps = fps, .own_rates = own_rates});
+  };
+  const Trained slow = losses(12, {}), fast = losses(29, {}), own = losses({}, {12, 29.97, 12});
+  if (own.values.empty()) return;
+  std::set<std::int64_t> found;
+  const auto check = [&](const std::vector<SampleLoss>& samples,
+                         const std::vector<SampleLoss>& if_slow,
+                         const std::vector<SampleLoss>& if_fast) {
+    for (std::size_t i = 0; i < samples.size(); ++i) {
+      const bool is_fast = samples[i].sample == 1;
+      EXPECT_EQ(samples[i].loss, (is_fast ? if_fast : if_slow)[i].loss) << samples[i].sample;
+      EXPECT_NE(samples[i].loss, (is_fast ? if_slow : if_fast)[i].loss) << samples[i].sample;
+      found.insert(samples[i].sample);
+    }
+  };
+  check(own.steps[0].samples, slow.steps[0].samples, fast.steps[0].samples);
+  check(own.validations[0].samples, slow.validations[0].samples, fast.validations[0].samples);
+  EXPECT_GT(found.size(), 1U);
+  EXPECT_TRUE(found.contains(1));
 }
 
 // It changes nothing of the training, and samples of data.validation are not learned from.

@@ -84,6 +84,8 @@ struct TrainingSample {
   Tensor clean;
   /// Only of models with a null caption of their own: it takes the place of the text.
   bool drops_caption = false;
+  /// Frames per second, for models that are told them; 0: those of the task.
+  double fps = 0;
   // Only of models that take an image: as those of Conditioning, on the host.
   Tensor image, vision;
 };

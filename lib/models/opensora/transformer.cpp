@@ -341,11 +341,11 @@ std::unique_ptr<Denoiser::Prepared> STDiT::prepare(
   return std::make_unique<PreparedSTDiT>(*this, task, conditioning);
 }
 
-// The embedding of timestep and, in v3, frame rate.
-Tensor STDiT::time_embedding(const STDiTPlacement& placement, const Tensor& sinusoid) const {
+// The embedding of timestep and, in v3, frame rate. fps: its number_embedding().
+Tensor STDiT::time_embedding(const Tensor& fps, const Tensor& sinusoid) const {
   Tensor time = time2_.of_row(time1_.of_row(sinusoid, ops::Activation::silu));
   if (config_.kind == STDiTConfig::Kind::v3) {
-    ops::add(time, fps2_.of_row(fps1_.of_row(placement.fps_.to(dtype_), ops::Activation::silu)));
+    ops::add(time, fps2_.of_row(fps1_.of_row(fps.to(dtype_), ops::Activation::silu)));
   }
   return time;
 }
@@ -396,7 +396,7 @@ Tensor STDiT::embed_tokens(const STDiTPlacement& placement, std::span<const Tens
 
 // What the first block's attention gets, [token, 1, channel]: both branches begin with the same.
 Tensor STDiT::first_input(const STDiTPlacement& placement, const StepInput& step) const {
-  const Tensor time = block_time(time_embedding(placement, step.time));
+  const Tensor time = block_time(time_embedding(placement.fps_, step.time));
   const Tensor table = block_table(pairs_.front().spatial, time);
   return modulated(embed_tokens(placement, {&step.latents, 1}, 1), table, attention_shift,
                    attention_scale);
@@ -420,15 +420,15 @@ double STDiT::change(const STDiTPlacement& placement, const StepInput& now,
   return changes / values;
 }
 
-// → [clip · token, branch, feature].
+// time: of time_embedding() → [clip · token, branch, feature].
 Tensor STDiT::features(const STDiTPlacement& placement, std::span<const Tensor> latents,
-                       std::span<const STDiTContext> contexts, const Tensor& sinusoid,
-                       Blocks blocks, Tensor& residual) const {
+                       std::span<const STDiTContext> contexts, const Tensor& time, Blocks blocks,
+                       Tensor& residual) const {
   const std::int64_t clips = placement.clips();
   expect(std::ssize(latents) == clips && std::ssize(contexts) == clips,
          "{} latents and {} texts for {} clips", latents.size(), contexts.size(), clips);
   const Tape::Rows rows(placement.frame_columns());
-  const Tensor time = time_embedding(placement, sinusoid), of_blocks = block_time(time);
+  const Tensor of_blocks = block_time(time);
   Tensor x = embed_tokens(placement, latents, placement.branches_);
   before_blocks(blocks, x, residual);
   // Of the blocks that are computed again.
@@ -458,7 +458,8 @@ std::vector<STDiT::Predictions> STDiT::operator()(const STDiTPlacement& placemen
                                                   std::span<const STDiTContext> contexts,
                                                   const Tensor& sinusoid, Blocks blocks,
                                                   Tensor residual) const {
-  const Tensor all = features(placement, latents, contexts, sinusoid, blocks, residual);
+  const Tensor all = features(placement, latents, contexts,
+                              time_embedding(placement.fps_, sinusoid), blocks, residual);
   std::vector<Predictions> predictions;
   for (const Tensor& clip : split_rows(all, placement.clips())) {
     Predictions& both = predictions.emplace_back();
@@ -497,8 +498,11 @@ Tensor STDiT::predict_together(const Clip& clip, const TrainingSample& sample) c
   const STDiTContext context = encode_captions(caption.reshape({tokens, 1, config_.text_channels}));
   const Tensor latents = sample.latents.on(device_);
   Tensor no_residual;
-  const Tensor all = features(placement, {&latents, 1}, {&context, 1}, embed(sample.timestep),
-                              Blocks::compute, no_residual);
+  const Tensor fps =
+      sample.fps > 0 ? number_embedding(sample.fps, device_.host()).on(device_) : placement.fps_;
+  const Tensor time = time_embedding(fps, embed(sample.timestep));
+  const Tensor all =
+      features(placement, {&latents, 1}, {&context, 1}, time, Blocks::compute, no_residual);
   return latents_of(all, 0, latents.shape());
 }
 

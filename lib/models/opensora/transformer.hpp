@@ -118,7 +118,7 @@ class STDiT final : public TrainableDenoiser {
   void make_text_and_mlp(LayerMaker& make, const std::string& name, Block& block) const;
   // captions: [token, branch, text channel].
   STDiTContext encode_captions(const Tensor& captions) const;
-  Tensor time_embedding(const STDiTPlacement& placement, const Tensor& sinusoid) const;
+  Tensor time_embedding(const Tensor& fps, const Tensor& sinusoid) const;
   Tensor block_time(const Tensor& time) const;
   Tensor block_table(const Block& block, const Tensor& time) const;
   Tensor output_table(const Tensor& time) const;
@@ -141,7 +141,7 @@ class STDiT final : public TrainableDenoiser {
   Tensor run_pair(std::size_t index, const STDiTPlacement& placement,
                   std::span<const STDiTContext> contexts, const Tensor& time, Tensor in) const;
   Tensor features(const STDiTPlacement& placement, std::span<const Tensor> latents,
-                  std::span<const STDiTContext> contexts, const Tensor& sinusoid, Blocks blocks,
+                  std::span<const STDiTContext> contexts, const Tensor& time, Blocks blocks,
                   Tensor& residual) const;
   Tensor latents_of(const Tensor& features, std::int64_t branch, const Shape& box) const;
 
