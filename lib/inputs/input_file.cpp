@@ -280,8 +280,7 @@ std::vector<std::string> check_frames(const InputFile& file, const std::vector<F
 }
 
 void read_input_frames(const InputFile& file, const InputFacts& facts,
-                       const std::vector<std::int64_t>& frames,
-                       const std::function<void(std::int64_t frame, const Tensor& pixels)>& consume,
+                       const std::vector<std::int64_t>& frames, const ConsumeFrame& consume,
                        const std::optional<media::FramePlace>& first) {
   const FileState state = file_state(opened_path(file));
   // Of the last file that this thread hashed, as a video may have many clips.
@@ -295,7 +294,13 @@ void read_input_frames(const InputFile& file, const InputFacts& facts,
             "changed or replaced, or differs between hosts",
             name_for_messages(file), hash, facts.hash);
   }
-  read_frames(file, facts.frames, frames, consume, first);
+  std::vector<std::int64_t> distinct;
+  std::ranges::unique_copy(frames, std::back_inserter(distinct));
+  const auto consume_all = [&](std::int64_t frame, const Tensor& pixels) {
+    const auto same = std::ranges::equal_range(frames, frame);
+    consume(same.begin() - frames.begin(), std::ssize(same), pixels);
+  };
+  read_frames(file, facts.frames, distinct, consume_all, first);
   require_unchanged(name_for_messages(file), state, file_state(opened_path(file)));
 }
 

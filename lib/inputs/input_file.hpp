@@ -69,13 +69,15 @@ std::optional<InputFacts> facts_of_missing(const InputFile& file, const FileCach
 FileCache input_cache(const std::filesystem::path& folder = FileCache::folder_of_user("inputs"),
                       std::chrono::milliseconds settling = FileCache::usual_settling);
 
-/// Decodes these frames of a file, in ascending order, each once: uint8 [row, column, 3] on the
-/// host to `consume`. facts: by check_input or index_input; first: where the first one is, if that
-/// is known. Error(data) if the file cannot be read, has fewer
-/// frames, or has other bytes than it had then.
+/// Takes the pixels of frames[place], …, frames[place + count − 1], which are the same frame: uint8
+/// [row, column, 3] on the host.
+using ConsumeFrame =
+    std::function<void(std::int64_t place, std::int64_t count, const Tensor& pixels)>;
+/// Decodes these frames of a file, ascending, some perhaps repeated: each once. facts: by
+/// check_input or index_input; first: where the first one is, if that is known. Error(data) if the
+/// file cannot be read, has fewer frames, or has other bytes than it had then.
 void read_input_frames(const InputFile& file, const InputFacts& facts,
-                       const std::vector<std::int64_t>& frames,
-                       const std::function<void(std::int64_t frame, const Tensor& pixels)>& consume,
+                       const std::vector<std::int64_t>& frames, const ConsumeFrame& consume,
                        const std::optional<media::FramePlace>& first = {});
 
 /// Bytes for each pixel of a frame while it is decoded, with the frame.

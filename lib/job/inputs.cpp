@@ -190,30 +190,30 @@ Tensor read_pixels(const ClipInput& input, const Inputs& inputs, const VideoSize
   if (box.empty()) return pixels;
   const auto read = [&](const InputFile& file, std::int64_t count, std::int64_t first) {
     const InputFacts& facts = inputs.at(file.path);
-    // Which frames of the clip each of the file's is.
-    std::map<std::int64_t, std::vector<std::int64_t>> uses;
     std::vector<std::int64_t> frames;
-    for (std::int64_t i = 0; i < count; ++i) {
-      const std::int64_t frame = even_frame(facts, i);
-      if (uses[frame].empty()) frames.push_back(frame);
-      uses[frame].push_back(first + i);
-    }
-    const auto take = [&](std::int64_t frame, const Tensor& found) {
+    for (std::int64_t i = 0; i < count; ++i) frames.push_back(even_frame(facts, i));
+    const auto take = [&](std::int64_t place, std::int64_t places, const Tensor& found) {
       const bool same = found.shape(0) == size.height && found.shape(1) == size.width;
       Tensor resized = same ? found : media::resize_lanczos(found, size.height, size.width);
       if (pixels.dtype() != resized.dtype()) resized = scaled_pixels(resized, pixels.dtype());
-      for (const std::int64_t i : uses.at(frame)) {
-        Box part = box;
-        part.offset[0] = i;
-        part.extent[0] = 1;
-        copy_box(part, resized, {{i, 0, 0, 0}, {1, size.height, size.width, 3}}, pixels, box);
-      }
+      copy_frame(resized, 0, 0, first + place, places, pixels, box);
     };
     read_input_frames(file, facts, frames, take);
   };
   read(input.file, input.frames, 0);
   if (input.ends_with_image()) read(input.last, 1, input.encoded_frames - 1);
   return pixels;
+}
+
+void copy_frame(const Tensor& frame, std::int64_t row, std::int64_t column, std::int64_t first,
+                std::int64_t count, Tensor& pixels, const Box& box) {
+  Box part = box;
+  part.extent[0] = 1;
+  for (std::int64_t i = first; i < first + count; ++i) {
+    part.offset[0] = i;
+    copy_box(part, frame, {{i, row, column, 0}, {1, frame.shape(0), frame.shape(1), 3}}, pixels,
+             box);
+  }
 }
 
 std::int64_t reading_bytes(const ClipInput& input, const InputFacts& facts, const VideoSize& size) {
@@ -248,8 +248,9 @@ Tensor vision_pixels(const Tensor& image, const VisionPixels& to) {
 
 Tensor read_vision_pixels(const InputFile& file, const InputFacts& facts, const VisionPixels& to) {
   Tensor pixels;
-  read_input_frames(file, facts, {0},
-                    [&](std::int64_t, const Tensor& image) { pixels = vision_pixels(image, to); });
+  read_input_frames(file, facts, {0}, [&](std::int64_t, std::int64_t, const Tensor& image) {
+    pixels = vision_pixels(image, to);
+  });
   return pixels;
 }
 

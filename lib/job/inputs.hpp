@@ -73,6 +73,11 @@ struct ClipInput {
 Tensor read_pixels(const ClipInput& input, const Inputs& inputs, const VideoSize& size,
                    const Box& box);
 
+/// Writes a frame [row, column, 3] as frames [first, first + count) of a video, of which `pixels`
+/// is a box: its first pixel at this row and column of the video.
+void copy_frame(const Tensor& frame, std::int64_t row, std::int64_t column, std::int64_t first,
+                std::int64_t count, Tensor& pixels, const Box& box);
+
 /// Bytes that read_pixels needs at its peak for whole frames, with its result and the decoder.
 /// facts: of input.file.
 std::int64_t reading_bytes(const ClipInput& input, const InputFacts& facts, const VideoSize& size);

@@ -505,28 +505,17 @@ Tensor read_frames(const UsableSample& sample, const VideoSize& size, const Box&
          size.width);
   Tensor pixels = Tensor::empty(box.extent, DType::uint8);
   if (box.empty()) return pixels;
-  std::map<std::int64_t, std::vector<std::int64_t>> uses;  // frame of the file → frames of the box
-  std::vector<std::int64_t> frames;
-  for (std::int64_t i = box.offset[0]; i < box.end(0); ++i) {
-    const std::int64_t frame = chosen[static_cast<std::size_t>(i)];
-    if (uses[frame].empty()) frames.push_back(frame);
-    uses[frame].push_back(i);
-  }
+  const std::vector<std::int64_t> frames(chosen.begin() + box.offset[0],
+                                         chosen.begin() + box.end(0));
   const Fit to = fit(facts.height, facts.width, size);
   read_input_frames(
       input_file(sample.data), facts, frames,
-      [&](std::int64_t frame, const Tensor& found) {
+      [&](std::int64_t place, std::int64_t count, const Tensor& found) {
         Tensor resized = media::resize_lanczos(found, to.height, to.width);
         if (sample.is_mirrored) resized = mirrored(resized);
         const std::int64_t left =
             sample.is_mirrored ? to.width - size.width - sample.left : sample.left;
-        for (const std::int64_t i : uses.at(frame)) {
-          Box part = box;
-          part.offset[0] = i;
-          part.extent[0] = 1;
-          copy_box(part, resized, {{i, -sample.top, -left, 0}, {1, to.height, to.width, 3}}, pixels,
-                   box);
-        }
+        copy_frame(resized, -sample.top, -left, box.offset[0] + place, count, pixels, box);
       },
       sample.place);
   return pixels;

@@ -69,6 +69,13 @@ fs::path FileCache::folder_of_user(std::string_view name) {
   return {};
 }
 
+namespace {
+
+// Entries are objects of values, which may be lists.
+constexpr JsonLimits entry_limits{.depth = 3};
+
+}  // namespace
+
 /// What is remembered of a file, whose path has its links resolved; an empty object if nothing is.
 /// Errors of reading.
 json FileCache::entry(const fs::path& file) const {
@@ -78,7 +85,7 @@ json FileCache::entry(const fs::path& file) const {
   const RegularFile opened = RegularFile::open(path);
   if (opened.size() > max_bytes) return json::object();
   const std::string text = opened.copy(0, opened.size());
-  json root = parse_json(text, path.string(), {.depth = 3});
+  json root = parse_json(text, path.string(), entry_limits);
   if (!root.is_object()) return json::object();
   const json check = root.value("check", json());
   root.erase("check");
@@ -124,9 +131,11 @@ void FileCache::store(const RegularFile& file, const std::string& sample, json v
   json entry{{"format", format_}, {"file", description(path, file, sample)}};
   entry["values"] = std::move(values);
   entry["check"] = entry_hash(entry);
+  const std::string text = entry.dump(1) + "\n";
+  parse_json(text, entry_path(folder_, path).string(), entry_limits);  // or entry() would ignore it
   fs::create_directories(folder_);
   NewFile out(entry_path(folder_, path));
-  out.write(entry.dump(1) + "\n");
+  out.write(text);
   out.commit();
 }
 

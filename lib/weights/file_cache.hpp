@@ -40,8 +40,9 @@ class FileCache {
   nlohmann::json find(const RegularFile& file, const std::string& sample) const;
   /// The same of the file that had this path, which is no longer there; null if it is.
   nlohmann::json find_missing(const std::filesystem::path& file) const;
-  /// Remembers an object of numbers and strings, unless the file changed while, or just before, it
-  /// was open. Errors of NewFile, std::filesystem::filesystem_error.
+  /// Remembers an object of numbers, strings and lists of these, unless the file changed while, or
+  /// just before, it was open. Error(data) for other values; errors of NewFile,
+  /// std::filesystem::filesystem_error.
   void store(const RegularFile& file, const std::string& sample, nlohmann::json values) const;
 
  private:

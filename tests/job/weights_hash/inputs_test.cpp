@@ -72,8 +72,9 @@ TEST(Inputs, AFrameOfAVideoIsAnImage) {
   const auto read = [](const InputFile& file) {
     const InputFacts facts = check_input(file);
     Tensor pixels;
-    read_input_frames(file, facts, {0},
-                      [&](std::int64_t, const Tensor& found) { pixels = found.clone(); });
+    read_input_frames(file, facts, {0}, [&](std::int64_t, std::int64_t, const Tensor& found) {
+      pixels = found.clone();
+    });
     return std::pair(facts, pixels);
   };
   const auto named = [&](const char* frame) {
@@ -81,8 +82,9 @@ TEST(Inputs, AFrameOfAVideoIsAnImage) {
   };
   const InputFile whole{InputKind::video, video, "prompt.video"};
   Tensor third;
-  read_input_frames(whole, check_input(whole), {2},
-                    [&](std::int64_t, const Tensor& found) { third = found.clone(); });
+  read_input_frames(
+      whole, check_input(whole), {2},
+      [&](std::int64_t, std::int64_t, const Tensor& found) { third = found.clone(); });
   const auto [facts, pixels] = read(named("2"));
   EXPECT_EQ(named("2").kind, InputKind::image);
   EXPECT_EQ(opened_path(named("2")), video);
@@ -118,6 +120,11 @@ TEST(Inputs, FramesThatAreUsedAreDecodedOnce) {
   EXPECT_EQ(values.at("decoded"), (nlohmann::json{0, 1, 3, 3}));
   values["decoded"] = nlohmann::json{0, 12};
   known.store(opened, sample_hash(opened), values);
+  nlohmann::json deeper = values;
+  deeper["decoded"] = {nlohmann::json::array({1})};
+  test::expect_error(
+      Status::data, [&] { known.store(opened, sample_hash(opened), deeper); }, "known");
+  EXPECT_EQ(known.find(opened, sample_hash(opened)), values);
   EXPECT_EQ(check_frames(file, spans, known)[1], "") << "it was decoded again";
 }
 
@@ -135,12 +142,15 @@ TEST(Inputs, FactsAreRemembered) {
   EXPECT_EQ(std::tie(again.frames, again.height, again.width, again.fps, again.hash),
             std::tie(found.frames, found.height, found.width, found.fps, found.hash));
   EXPECT_EQ(again.state, "");  // so its hash is compared before it is decoded
-  int decoded = 0;
+  std::vector<std::pair<std::int64_t, std::int64_t>> places;
   const auto read = [&](const InputFacts& facts) {
-    read_input_frames(file, facts, {0, 3}, [&](std::int64_t, const Tensor&) { ++decoded; });
+    read_input_frames(file, facts, {0, 3, 3},
+                      [&](std::int64_t place, std::int64_t count, const Tensor&) {
+                        places.push_back({place, count});
+                      });
   };
   read(again);
-  EXPECT_EQ(decoded, 2);
+  EXPECT_THAT(places, testing::ElementsAre(std::pair(0, 1), std::pair(1, 2)));
   InputFacts other = again;
   other.hash = std::string(Hash::digits, '0');
   test::expect_error(
