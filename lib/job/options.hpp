@@ -57,6 +57,7 @@ struct Option {
   /// For Effect::fingerprint: the value in effect; empty if the job's bits do not depend on it.
   std::string (*in_effect)(const Job& job, const Computation& by) = nullptr;
   JobKind kind = JobKind::any;
+  bool of_rate = false;  ///< train.new-rate lets a training go on with another value
 
   /// Whether jobs of this kind have the option; those of any kind have all.
   bool is_of(JobKind job) const {

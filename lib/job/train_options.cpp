@@ -153,6 +153,12 @@ Option changes_bits(const char* name, const char* value, const char* help, const
   return {name, value, help, fallback, Effect::fingerprint, set, false, in_effect};
 }
 
+// The same of the learning rate.
+Option of_rate(Option option) {
+  option.of_rate = true;
+  return option;
+}
+
 template <auto member, auto of_clip>
 Option format_option(const char* name, const char* value, const std::string& help) {
   static const std::string text = fmt::format(
@@ -388,13 +394,13 @@ std::vector<Option> train_options() {
             train_of(d).method = &parse_row(train_methods(), text, option);
           },
           [](const Job& job, const Computation&) { return std::string(job.train->method->name); }),
-      changes_bits<&T::steps>(
+      of_rate(changes_bits<&T::steps>(
           "train.steps", "N", "steps of the training, 1 to 100000000 (required)", nullptr,
           set_integer<&T::steps, 1, max_steps>,
           [](const Job& job, const Computation& by) {  // at a constant rate, more may follow later
             return job.train->schedule->knows_the_end ? value_of<&T::steps>(job, by)
                                                       : std::string();
-          }),
+          })),
       changes_bits<&T::batch>("train.batch", "N",
                               "clips of a step, of all ranks together, 1 to 65536", "1",
                               set_integer<&T::batch, 1, 65536>),
@@ -402,12 +408,12 @@ std::vector<Option> train_options() {
           "train.seed", "N",
           "seed of timesteps, noise and the order of clips; sample n of the job uses seed + n",
           "42", set_as_of_clip<&T::seed, &ClipSettings::seed>),
-      changes_bits<&T::learning_rate>("train.learning-rate", "N", "0 to 100", "1e-4",
-                                      [](Draft& d, Text text, Where option) {
-                                        train_of(d).learning_rate =
-                                            parse_number(text, option, 0, 100);
-                                      }),
-      changes_bits<&T::schedule>(
+      of_rate(changes_bits<&T::learning_rate>("train.learning-rate", "N", "0 to 100", "1e-4",
+                                              [](Draft& d, Text text, Where option) {
+                                                train_of(d).learning_rate =
+                                                    parse_number(text, option, 0, 100);
+                                              })),
+      of_rate(changes_bits<&T::schedule>(
           "train.schedule", "constant|linear|cosine|cosine_with_restarts|polynomial",
           "of the learning rate after the warm-up: constant; or to train.min-rate at train.steps, "
           "as those of diffusers",
@@ -417,24 +423,24 @@ std::vector<Option> train_options() {
           },
           [](const Job& job, const Computation&) {
             return std::string(job.train->schedule->name);
-          }),
-      changes_bits<&T::warmup>("train.warmup", "N",
-                               "steps in which the learning rate rises linearly, 0 to 100000000",
-                               "0", set_integer<&T::warmup, 0, max_steps>),
-      changes_bits<&T::min_rate>(
+          })),
+      of_rate(changes_bits<&T::warmup>(
+          "train.warmup", "N", "steps in which the learning rate rises linearly, 0 to 100000000",
+          "0", set_integer<&T::warmup, 0, max_steps>)),
+      of_rate(changes_bits<&T::min_rate>(
           "train.min-rate", "N", "to which the schedule falls, 0 to train.learning-rate", "0",
           [](Draft& d, Text text, Where option) {
             train_of(d).min_rate = parse_number(text, option, 0, 100);
           },
-          changed_value<&T::min_rate>),
-      changes_bits<&ops::RateShape::cycles>(
+          changed_value<&T::min_rate>)),
+      of_rate(changes_bits<&ops::RateShape::cycles>(
           "train.cycles", "N", "how often cosine_with_restarts falls, 1 to 1000000", "1",
           set_integer<&ops::RateShape::cycles, 1, 1'000'000>,
           [](const Job& job, const Computation& by) {
             const bool counts = job.train->schedule->uses_cycles;
             return counts ? value_of<&ops::RateShape::cycles>(job, by) : std::string();
-          }),
-      changes_bits<&ops::RateShape::power>(
+          })),
+      of_rate(changes_bits<&ops::RateShape::power>(
           "train.power", "N", "of polynomial, 0.01 to 100; 1: linear", "1",
           [](Draft& d, Text text, Where option) {
             train_of(d).rate_shape.power = parse_number(text, option, 0.01, 100);
@@ -442,7 +448,7 @@ std::vector<Option> train_options() {
           [](const Job& job, const Computation& by) {
             const bool counts = job.train->schedule->uses_power;
             return counts ? value_of<&ops::RateShape::power>(job, by) : std::string();
-          }),
+          })),
       {"train.new-rate", "yes|no",
        "a training that goes on (output.if-exists = resume) may have other options of the learning "
        "rate, and other train.steps, than before",
@@ -695,10 +701,6 @@ std::vector<Option> lora_options() {
           [](const Job& job, const Computation&) { return job.train->lora.init.string(); })};
 }
 
-constexpr std::array<Text, 7> rate_options{"train.steps",  "train.learning-rate", "train.schedule",
-                                           "train.warmup", "train.min-rate",      "train.cycles",
-                                           "train.power"};
-
 }  // namespace
 
 DividedFingerprint divided_by_rate(std::string_view fingerprint) {
@@ -708,7 +710,8 @@ DividedFingerprint divided_by_rate(std::string_view fingerprint) {
     const std::size_t end = std::min(fingerprint.find(separator, begin), fingerprint.size());
     const Text item = fingerprint.substr(begin, end - begin);
     const Text name = item.substr(0, item.find(' '));
-    const bool of_rate = std::ranges::find(rate_options, name) != rate_options.end();
+    const bool of_rate = std::ranges::any_of(
+        options(), [&](const Option& option) { return option.of_rate && option.name == name; });
     std::string& to = of_rate ? divided.rate : divided.rest;
     if (!to.empty()) to += separator;
     to += item;

@@ -138,8 +138,14 @@ TEST(ClipSettings, ThatDifferMakeAnotherClip) {
 // A new option or setting fails here until somebody has decided what depends on it.
 TEST(Options, AreClassified) {
   std::map<Effect, std::set<std::string>> found;
-  for (const Option& option : options()) found[option.effect].insert(option.name);
   using Names = std::set<std::string>;
+  Names of_rate;
+  for (const Option& option : options()) {
+    found[option.effect].insert(option.name);
+    if (option.of_rate) of_rate.insert(option.name);
+  }
+  EXPECT_EQ(of_rate, (Names{"train.steps", "train.learning-rate", "train.schedule", "train.warmup",
+                            "train.min-rate", "train.cycles", "train.power"}));
   EXPECT_EQ(
       found[Effect::model],
       (Names{"model.path", "model.transformer", "model.transformer-2", "model.vae",
