@@ -8,9 +8,9 @@ import h5py
 import numpy
 
 from cache_test import OPEN_SORA_CASES, options_of_open_sora
-from support import (ERROR, MPIRUN, PROGRAM, Reference, Scratch, arguments, clip_file, execute,
+from support import (DATA, ERROR, MPIRUN, PROGRAM, Reference, Scratch, arguments, clip_file, execute,
                      flip_bit, job_status, main, names_of_states, read_attributes, read_clip,
-                     read_header, relative, run, state_of)
+                     read_header, read_safetensors, relative, run, state_of)
 from tables import table
 
 # Clips of unlike sizes, lengths, steps, seeds and texts.
@@ -138,16 +138,19 @@ class FromTest(Refusing):
 
 
 class LookFirst(Refusing):
-    """Three clips of six steps, which are left after two."""
+    """Three clips of six steps, which are left after two; diffusers made the preview of the first."""
 
-    STEPS, LEFT = 6, 2
+    PREVIEW = json.loads((DATA / "preview/reference.json").read_text())
+    STEPS, LEFT = PREVIEW["steps"], PREVIEW["stop_after"]
     whole = None  # an undisturbed job
 
     def setUp(self):
         super().setUp()
-        self.options = Reference("rotary").options(
-            self.folder / "left", prompt__text=["one", "two", "three"], sample__steps=self.STEPS,
-            sample__scheduler="dpm", sample__height=32, sample__width=32, sample__frames=8)
+        size = {f"sample__{name}": self.PREVIEW[name]
+                for name in ("height", "width", "frames", "steps", "seed")}
+        self.options = Reference(self.PREVIEW["kind"]).options(
+            self.folder / "left", prompt__text=[self.PREVIEW["prompt"], "two", "three"],
+            sample__scheduler="dpm", **size)
         self.index = self.folder / "left/job.h5"
 
     def leave(self, after=LEFT, **more):
@@ -186,6 +189,11 @@ class LookFirst(Refusing):
                 # What this sampler keeps is the clean latents that the last step predicted.
                 self.assertEqual(clip["latents"].tobytes(), state["history0"][()].tobytes())
                 self.assertNotEqual(clip["latents"].tobytes(), state["latents"][()].tobytes())
+        expected = read_safetensors(DATA / "preview/reference.safetensors")
+        preview = read_clip(left)
+        self.assertLessEqual(relative(preview["latents"], expected["latents"]), 2e-4)
+        levels = preview["video"].astype(int) - expected["video"]
+        self.assertLessEqual(numpy.abs(levels).max(), 2)
         others = state_of(left / "clips")
         outcome = self.complete("2,0-0")
         self.assertEqual(outcome.status, 0, outcome)
