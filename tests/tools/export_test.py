@@ -240,6 +240,24 @@ class Export(ToolTest):
         self.assertEqual(self.made(), ["a-1.mp4", "a-2.mp4"])
 
     @needs_ffmpeg
+    def test_previews_are_left_out(self):
+        self.write_prompts("a", "a", "a", states={0: ("preview", "")})
+        with h5py.File(self.out / "clips/000000.h5", "a") as file:
+            file.attrs["stopped_after"] = 5
+        done = self.call(self.out, "--vbench", self.to)
+        self.assertEqual(done.returncode, 0)
+        self.assertIn(f"warning: {self.out}: clip 0 is a preview, which reelmesh run --from "
+                      f"{self.out}/job.h5 --clips 0 completes; left out", done.stderr)
+        self.assertEqual(self.made(), ["a-1.mp4", "a-2.mp4"])
+        shutil.rmtree(self.to)
+        for number in (1, 2):
+            with h5py.File(self.out / f"clips/{number:06}.h5", "a") as file:
+                file.attrs["stopped_after"] = 5
+        self.refused(66, f"clips 0-2 are previews, which reelmesh run --from {self.out}/job.h5 "
+                     "--clips 0-2 completes; no clip is complete", self.out, "--vbench", self.to)
+        self.assertFalse(self.to.exists())
+
+    @needs_ffmpeg
     def test_folders_of_dimensions(self):
         self.write_prompts("a", "a", "b")
         listed = self.folder / "info.json"

@@ -75,6 +75,30 @@ def _report_missing(folder, job, found):
         say(f"{folder}: clips {ranges(missing)} of job.h5 are not there")
 
 
+def finished(folder, paths):
+    """Those of these clips that are no previews (sample.stop-after), which are told of. Raises Error
+    if there are none."""
+    previews = [path for path in paths if _is_preview(path)]
+    if previews:
+        found = ranges([int(path.stem) for path in previews])
+        which = (f"clip {found} is a preview" if len(previews) == 1 else
+                 f"clips {found} are previews")
+        hint = (f"{folder}: {which}, which reelmesh run --from {folder / 'job.h5'} --clips "
+                f"{found.replace(', ', ',')} completes")
+        if len(previews) == len(paths):
+            fail(66, f"{hint}; no clip is complete")
+        say(f"{hint}; left out", "warning")
+    return [path for path in paths if path not in previews]
+
+
+def _is_preview(path):
+    try:
+        with opened(path) as file:
+            return "stopped_after" in attributes(file)
+    except Damaged:
+        return False  # whoever reads it says so
+
+
 def ranges(numbers):
     """Sorted numbers as text: [0, 1, 2, 5] → '0-2, 5'."""
     parts = []

@@ -31,8 +31,8 @@ def tell(text):
     print(printable(text), flush=True)
 
 
-def say(message):
-    print(f"{tool()}: error: " + printable(" ".join(str(message).split())), file=sys.stderr)
+def say(message, kind="error"):
+    print(f"{tool()}: {kind}: " + printable(" ".join(str(message).split())), file=sys.stderr)
 
 
 class Error(Exception):
