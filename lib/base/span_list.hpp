@@ -6,8 +6,9 @@
 
 namespace reelmesh::trace {
 
-inline constexpr std::array all_lanes{lanes::compute, lanes::exchange, lanes::file};
-inline constexpr std::array all_spans{spans::hash,
+inline constexpr std::array all_lanes{lanes::compute, lanes::exchange, lanes::file, lanes::waiting};
+inline constexpr std::array all_spans{spans::prepare,
+                                      spans::hash,
                                       spans::check_inputs,
                                       spans::measure,
                                       spans::copy_weights,
@@ -26,6 +27,8 @@ inline constexpr std::array all_spans{spans::hash,
                                       spans::decode,
                                       spans::handover,
                                       spans::write,
+                                      spans::write_trace,
+                                      spans::wait,
                                       spans::t5_layer,
                                       spans::encode_batch,
                                       spans::transformer_block,

@@ -15,6 +15,7 @@ namespace lanes {
 inline constexpr const char* compute = "compute";
 inline constexpr const char* exchange = "exchange";
 inline constexpr const char* file = "file";
+inline constexpr const char* waiting = "waiting";
 }  // namespace lanes
 
 struct SpanKind {
@@ -27,6 +28,7 @@ struct SpanKind {
 /// In the order of the work.
 namespace spans {
 // clang-format off
+inline constexpr SpanKind prepare{"prepare", Level::stages, lanes::file, "start of the program, planning, checks and the job's files, until the trace begins"};
 inline constexpr SpanKind hash{"hash", Level::stages, lanes::file, "hashing of the checkpoint's weights"};
 inline constexpr SpanKind check_inputs{"check_inputs", Level::stages, lanes::file, "images and videos that clips begin from: decoded and hashed once"};
 inline constexpr SpanKind measure{"measure", Level::stages, lanes::compute, "speeds of the machine are measured; only at `ops`"};
@@ -46,6 +48,8 @@ inline constexpr SpanKind save{"save", Level::stages, lanes::file, "writing of r
 inline constexpr SpanKind decode{"decode", Level::stages, lanes::compute, "from latents to a video"};
 inline constexpr SpanKind handover{"handover", Level::stages, lanes::exchange, "transfer of an array from the ranks of one stage to those of the next"};
 inline constexpr SpanKind write{"write", Level::stages, lanes::file, "writing of a clip, or of an encoded sample of a training"};
+inline constexpr SpanKind write_trace{"write_trace", Level::stages, lanes::file, "writing of the trace so far"};
+inline constexpr SpanKind wait{"wait", Level::stages, lanes::waiting, "wait for other ranks between the stages, or until the job ends"};
 inline constexpr SpanKind t5_layer{"t5_layer", Level::layers, lanes::compute, "layer of the text encoder"};
 inline constexpr SpanKind encode_batch{"encode_batch", Level::layers, lanes::compute, "frames that the autoencoder encodes together"};
 inline constexpr SpanKind transformer_block{"transformer_block", Level::layers, lanes::compute, "layer of the transformer; of Open-Sora, a spatial and a temporal one"};

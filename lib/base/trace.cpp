@@ -66,6 +66,33 @@ void Scope::close() noexcept {
   if (r.span_ended && level_ <= Level::layers) r.span_ended(level_);
 }
 
+void record(const SpanKind& kind, std::int64_t start_ns) noexcept {
+  Recorder& r = recorder();
+  const std::int64_t duration_ns = now_ns() - start_ns;
+  Total& total = r.stages[kind.name];
+  ++total.count;
+  total.duration_ns += duration_ns;
+  if (r.level < kind.level) return;
+  r.spans.push_back(
+      {.name = kind.name, .lane = kind.lane, .start_ns = start_ns, .duration_ns = duration_ns});
+}
+
+void record_wait(std::int64_t start_ns) noexcept {
+  constexpr std::int64_t shortest_ns = 100'000, pause_ns = 1'000'000;
+  Recorder& r = recorder();
+  if (*r.stage != '\0') return;
+  Span* const last = r.spans.empty() ? nullptr : &r.spans.back();
+  const std::int64_t now = now_ns();
+  if (last != nullptr && last->name == spans::wait.name &&
+      start_ns - last->start_ns - last->duration_ns < pause_ns) {
+    const std::int64_t longer = now - last->start_ns - last->duration_ns;
+    last->duration_ns += longer;
+    r.stages[spans::wait.name].duration_ns += longer;
+  } else if (now - start_ns >= shortest_ns) {
+    record(spans::wait, start_ns);
+  }
+}
+
 Mark::Mark(Relaxed<int> Recorder::*field, int value) : field_(field), before_(recorder().*field) {
   recorder().*field = value;
 }

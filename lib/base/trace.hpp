@@ -140,6 +140,14 @@ class Scope {
   PendingSpan* pending_ = nullptr;      ///< if the GPU measures it
 };
 
+/// Records and counts a span of Level::stages, of the host's time from start_ns until now, without
+/// clip and step. Nothing is written at its end.
+void record(const SpanKind& kind, std::int64_t start_ns) noexcept;
+/// The same for spans::wait outside all stages; nothing within one, which contains its waits. A
+/// wait that begins within 1 ms after another one, with nothing recorded in between, continues
+/// that one; otherwise waits of less than 0.1 ms are left out.
+void record_wait(std::int64_t start_ns) noexcept;
+
 /// Sets the clip, step or layer of the spans that end in its scope.
 class Mark {
  public:

@@ -1,6 +1,8 @@
 #include "forecast/simulated_job.hpp"
 
+#include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "base/error.hpp"
@@ -30,6 +32,34 @@ RankRecord record_of(const JobPlan& planned, int rank) {
   }
   record.predicted_memory_bytes = plan.memory.peak(rank);
   return record;
+}
+
+// The spans of a rank with waits in between, and up to the end of the job; none between a failure
+// and the next start.
+std::vector<trace::Span> with_waits(const std::vector<trace::Span>& spans,
+                                    const Simulation& simulation) {
+  const auto nanoseconds = [](double seconds) { return std::llround(seconds * 1e9); };
+  std::vector<trace::Span> all;
+  std::int64_t reached = 0;
+  const auto wait_until = [&](std::int64_t time) {
+    const auto failure = std::ranges::find_if(simulation.failures, [&](const auto& one) {
+      return nanoseconds(one.time) >= reached && nanoseconds(one.time) < time;
+    });
+    const std::int64_t end =
+        failure == simulation.failures.end() ? time : nanoseconds(failure->time);
+    if (end <= reached) return;
+    all.push_back({.name = trace::spans::wait.name,
+                   .lane = trace::spans::wait.lane,
+                   .start_ns = reached,
+                   .duration_ns = end - reached});
+  };
+  for (const trace::Span& span : spans) {
+    wait_until(span.start_ns);
+    all.push_back(span);
+    reached = std::max(reached, span.start_ns + span.duration_ns);
+  }
+  wait_until(nanoseconds(simulation.seconds));
+  return all;
 }
 
 }  // namespace
@@ -63,7 +93,9 @@ void write_simulation(const std::filesystem::path& folder, const Simulation& sim
   const auto start = system_clock::now();
   const auto end =
       start + duration_cast<system_clock::duration>(duration<double>(simulation.seconds));
-  write_simulated_trace(folder, start, ranks, simulation.spans);
+  std::vector<std::vector<trace::Span>> spans;
+  for (const auto& of_rank : simulation.spans) spans.push_back(with_waits(of_rank, simulation));
+  write_simulated_trace(folder, start, ranks, spans);
   JobRecord record = job_record(job, planned, program, std::move(hosts), planned.on_gpu, "");
   record.status = "simulated";
   record.trace = true;

@@ -131,7 +131,11 @@ void Simulator::use(const Plan& plan) {
 
 void Simulator::start(double begin) {
   const MachineTimes* machine = planned_.predicted_by.machine.get();
-  std::ranges::fill(free_, begin + (machine != nullptr ? machine->start : 0));
+  const double ready = begin + (machine != nullptr ? machine->start : 0);
+  for (int rank = 0; rank < layout_.plan.ranks; ++rank) {
+    add(rank, trace::spans::prepare, begin, ready);
+  }
+  std::ranges::fill(free_, ready);
   std::ranges::fill(touched_, 0);
   std::ranges::fill(expert_, -1);
   negative_ = false;

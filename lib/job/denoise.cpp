@@ -230,7 +230,8 @@ TeaCacheRule::Decision Denoising::decide(std::int64_t step) const {
       prepared_->change_together({state.latents, time_}, {state.latents_before.value(), before}));
 }
 
-void Denoising::step_together(bool interruptible) {
+void Denoising::step_together(bool interruptible,
+                              const std::function<void(bool finished)>& at_end) {
   const std::int64_t step = states_.front().step;
   const int i = static_cast<int>(step);
   const trace::Mark mark(&trace::Recorder::step, i);
@@ -278,6 +279,7 @@ void Denoising::step_together(bool interruptible) {
     hold(clip, state.latents);
     ++state.step;
   }
+  if (at_end) at_end(finished());
 }
 
 std::vector<RestartArray> Denoising::state_arrays(std::size_t index) const {

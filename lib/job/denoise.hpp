@@ -81,7 +81,9 @@ class Denoising {
   /// agree between layers whether to stop (stop::leaving() on any of them): then Interrupted is
   /// thrown, and the states are those before the step. So it is if a group of one rank lacks memory
   /// for the model; in larger groups other ranks wait for that one, and its Error ends the job.
-  void step_together(bool interruptible = false);
+  /// at_end: what belongs to the step's span besides, after it; with whether it was the last.
+  void step_together(bool interruptible = false,
+                     const std::function<void(bool finished)>& at_end = {});
   /// Per clip. The latents keep their addresses while steps replace their values. With cfg 2 both
   /// halves of the group have the same states.
   const std::vector<DenoiseState>& states() const { return states_; }

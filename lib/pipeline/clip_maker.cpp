@@ -309,15 +309,15 @@ bool ClipMaker::denoise(std::size_t index, std::size_t replica,
   }
   const trace::Mark mark(&trace::Recorder::clip, clips.front().index());
   const bool first_rank = stages_.denoise_batch.group(replica).rank() == 0;
-  const auto on_step = [&](bool finished) {
+  const auto at_end = [&](bool finished) { watch(finished ? Stage::decode : Stage::denoise); };
+  const auto on_step = [&] {
     trace::Recorder& recorder = trace::recorder();
     if (first_rank) recorder.clip_steps = recorder.clip_steps + std::ssize(clips);
-    watch(finished ? Stage::decode : Stage::denoise);
     after_step();
     return trial_ != nullptr && trial_->enough_after_step();
   };
-  Denoised denoised =
-      stages_.denoise_batch(clips, replica, conditioning, video_latents, on_step, failures_);
+  Denoised denoised = stages_.denoise_batch(clips, replica, conditioning, video_latents, at_end,
+                                            on_step, failures_);
   if (!denoised.lack.empty()) {
     require(memory_ != nullptr, Status::unavailable, "{}", denoised.lack);
     memory_->note_failed_step(denoised.lack);

@@ -30,9 +30,10 @@ using Words = std::vector<std::int64_t>;
 template <class Idle>
 Words wait_for_message(comm::Mailbox& mailbox, const Idle& idle) {
   constexpr std::chrono::milliseconds interval{20};
-  const comm::Waiting waiting("wait_for_message");
+  comm::Waiting waiting("wait_for_message");
   while (true) {
     if (auto message = mailbox.wait(interval)) return std::move(message->words);
+    waiting.record();
     idle();
   }
 }

@@ -17,12 +17,13 @@ namespace reelmesh::pipeline {
 namespace {
 
 constexpr std::array stages{
-    trace::spans::hash,         trace::spans::check_inputs, trace::spans::copy_weights,
-    trace::spans::load,         trace::spans::encode,       trace::spans::encode_image,
-    trace::spans::encode_video, trace::spans::denoise_step, trace::spans::reuse_step,
-    trace::spans::train_step,   trace::spans::validate,     trace::spans::measure_change,
-    trace::spans::make_samples, trace::spans::save,         trace::spans::decode,
-    trace::spans::handover,     trace::spans::write};
+    trace::spans::prepare,        trace::spans::hash,         trace::spans::check_inputs,
+    trace::spans::copy_weights,   trace::spans::load,         trace::spans::encode,
+    trace::spans::encode_image,   trace::spans::encode_video, trace::spans::denoise_step,
+    trace::spans::reuse_step,     trace::spans::train_step,   trace::spans::validate,
+    trace::spans::measure_change, trace::spans::make_samples, trace::spans::save,
+    trace::spans::decode,         trace::spans::handover,     trace::spans::write,
+    trace::spans::write_trace,    trace::spans::wait};
 
 struct RankTotals {
   std::array<double, stages.size()> seconds{};

@@ -39,6 +39,7 @@ class JobRun final : public RunningJob {
   void choose_clips();
   void choose_layouts();
   void prepare_output();
+  void begin_trace();
 
   MadeClips make_clips();
   void write_results(const MadeClips& made);
@@ -129,7 +130,12 @@ void JobRun::prepare_output() {
   });
   begin_status(status_file_, status_of_clips(job_, planned_, found_clips_, clips_));
   found_clips_ = {};
-  begin_trace(traces_, planned_.plan, measured_peaks());
+}
+
+void JobRun::begin_trace() {
+  if (clips_.empty()) return;
+  const Peaks peaks = measured_peaks();
+  RunningJob::begin_trace(traces_, planned_.plan, peaks);
 }
 
 void JobRun::describe_plan() {
@@ -252,11 +258,15 @@ Status JobRun::report(const MadeClips& made) const {
 Status run(const comm::Group& ranks, const Job& job, const ProgramInfo& program,
            comm::Watchdog* watchdog, Said said) {
   JobRun run(ranks, job, program, watchdog, said);
-  run.plan();
-  run.open_output();
-  run.choose_clips();
-  run.choose_layouts();
-  run.prepare_output();
+  {
+    const trace::Scope scope(trace::spans::prepare);
+    run.plan();
+    run.open_output();
+    run.choose_clips();
+    run.choose_layouts();
+    run.prepare_output();
+  }
+  run.begin_trace();
   const MadeClips made = run.make_clips();
   run.write_results(made);
   return run.report(made);

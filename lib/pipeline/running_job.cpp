@@ -48,6 +48,8 @@ RunningJob::RunningJob(const comm::Group& ranks, const Job& job, const ProgramIn
     : ranks_(ranks), job_(job), program_(program), watchdog_(watchdog) {
   trace::recorder() = {};
   trace::recorder().level = static_cast<trace::Level>(job.trace_level);
+  const auto age_ns = static_cast<std::int64_t>(process_age() * 1e9);
+  trace::record(trace::spans::prepare, trace::now_ns() - age_ns);
 }
 
 void RunningJob::find_devices() {
@@ -87,6 +89,7 @@ void RunningJob::begin_status(std::optional<StatusFile>& file, StatusContent con
 void RunningJob::begin_trace(std::optional<TraceWriter>& traces, const Plan& plan,
                              const Peaks& peaks) const {
   if (job_.trace_level == 0) return;
+  const trace::Scope scope(trace::spans::prepare);
   const auto level = trace::level_names.at(static_cast<std::size_t>(job_.trace_level));
   traces.emplace(world_, job_.output, std::string(level),
                  [this, &plan, peaks] { return rank_record(found_, plan, world_.rank(), peaks); });

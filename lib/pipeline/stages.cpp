@@ -158,7 +158,8 @@ void DenoiseStage::load() {
 Denoised DenoiseStage::operator()(const Batch& batch, std::size_t replica,
                                   std::span<const Conditioning> conditioning,
                                   std::span<const Tensor> video_latents,
-                                  const std::function<bool(bool finished)>& on_step,
+                                  const std::function<void(bool finished)>& at_end,
+                                  const std::function<bool()>& after_step,
                                   Failures& failures) const {
   const comm::Group& group = groups_[replica];
   Denoised result;
@@ -185,8 +186,8 @@ Denoised DenoiseStage::operator()(const Batch& batch, std::size_t replica,
   };
   while (!denoising.finished() && !result.stopped && !all_failed()) {
     try {
-      denoising.step_together(autosave.steps_are_long());
-      const bool enough = on_step(denoising.finished());
+      denoising.step_together(autosave.steps_are_long(), at_end);
+      const bool enough = after_step();
       result.stopped = autosave.agree_after_step(denoising, enough);
       for (std::size_t i = 0; i < batch.size(); ++i) {
         const int failed_on = autosave.failed_on()[i];

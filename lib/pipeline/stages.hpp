@@ -75,13 +75,14 @@ class DenoiseStage {
   /// From now on the groups are those of this plan of the same job. Collective over the world.
   void regroup(const comm::Group& world, const Plan& plan);
   /// Denoises a batch on the group of one replica, from its saved steps on if it has some, and
-  /// saves it on the way. video_latents: as Denoising takes them. on_step: called after each step
-  /// on the ranks of the group, with whether it was the last; → whether the batch is to stop here.
-  /// Ends early if all clips have failed.
+  /// saves it on the way. video_latents: as Denoising takes them. at_end: as of
+  /// Denoising::step_together. after_step: called on the ranks of the group; → whether the batch is
+  /// to stop here. Ends early if all clips have failed.
   Denoised operator()(const Batch& batch, std::size_t replica,
                       std::span<const Conditioning> conditioning,
                       std::span<const Tensor> video_latents,
-                      const std::function<bool(bool finished)>& on_step, Failures& failures) const;
+                      const std::function<void(bool finished)>& at_end,
+                      const std::function<bool()>& after_step, Failures& failures) const;
   const comm::Group& group(std::size_t replica) const { return groups_[replica]; }
 
  private:

@@ -126,6 +126,7 @@ void TraceWriter::State::span_ended(trace::Level level) {
   last_part_ = now;
   unless_stopped([&] { append(); });
   if (file_due(now)) make_file();
+  trace::record(trace::spans::write_trace, now);
 }
 
 void TraceWriter::State::write_part() {

@@ -88,6 +88,7 @@ class Training final : public pipeline::RunningJob {
   // All that can refuse the job comes before anything is loaded, written or removed.
   void plan();
   void open_output();
+  void begin_trace() { RunningJob::begin_trace(traces_, samples_.planned.plan, {}); }
   Status encode_and_run();
 
  private:
@@ -244,7 +245,6 @@ void Training::open_output() {
   if (const std::string note = alpha_note(settings_); !note.empty()) log::info("{}", note);
   write_index("unfinished");
   begin_status(status_file_, status_.content());
-  begin_trace(traces_, samples_.planned.plan, {});
 }
 
 // Of the state that the training goes on from, on the first rank: with train.new-rate it may be
@@ -651,8 +651,12 @@ Status Training::encode_and_run() {
 Status train(const comm::Group& ranks, const Job& job, const ProgramInfo& program,
              comm::Watchdog* watchdog) {
   Training training(ranks, job, program, watchdog);
-  training.plan();
-  training.open_output();
+  {
+    const trace::Scope scope(trace::spans::prepare);
+    training.plan();
+    training.open_output();
+  }
+  training.begin_trace();
   return training.encode_and_run();
 }
 

@@ -8,6 +8,7 @@ numpy and h5py.
 """
 
 import atexit
+import collections
 import dataclasses
 import json
 import math
@@ -17,6 +18,7 @@ import re
 import shlex
 import shutil
 import signal
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -29,6 +31,7 @@ import numpy
 TESTS = pathlib.Path(__file__).resolve().parents[1]
 sys.path[1:1] = [str(TESTS), str(TESTS / "tools")]
 import mpi  # noqa: E402
+from tables import table  # noqa: E402
 
 PROGRAM = os.environ["REELMESH_PROGRAM"]
 MPIRUN = os.environ.get("REELMESH_MPIRUN", "mpirun")
@@ -332,6 +335,35 @@ def read_clip(output, index=0):
 def read_attributes(item):
     """Attributes as a dict."""
     return dict(item.attrs)
+
+
+def check_all_time_is_in_spans(test, output):
+    """Of the time from the first span of any rank to the last, at most 2 % is in no span.
+
+    A busy machine stops a rank at any place, also between two spans. So for each pair of spans that
+    follow each other the median of the times between them counts for all of that pair, and 0 of one
+    that occurs once, which may be 0.1 s.
+    """
+    with h5py.File(output / "trace.h5") as file:
+        spans = table(file, "spans")
+    end = spans["start_ns"] + spans["duration_ns"]
+    between, ranks = collections.defaultdict(list), sorted(set(spans["rank"]))
+    for rank in ranks:
+        mine = numpy.flatnonzero(spans["rank"] == rank)
+        mine = mine[numpy.lexsort((-spans["duration_ns"][mine], spans["start_ns"][mine]))]
+        before, reached = "first", spans["start_ns"].min()
+        for i in mine:
+            name = spans["name"][i].decode()
+            if end[i] > reached:
+                between[before, name].append(max(0, int(spans["start_ns"][i] - reached)))
+                before, reached = name, end[i]
+        between[before, "last"].append(int(end.max() - reached))
+    once = {pair: times[0] for pair, times in between.items() if len(times) == 1}
+    test.assertEqual({pair: ns for pair, ns in once.items() if ns > 100_000_000}, {})
+    left = {pair: len(times) * statistics.median_low(times) for pair, times in between.items()
+            if len(times) > 1}
+    whole = len(ranks) * int(end.max() - spans["start_ns"].min())
+    test.assertLessEqual(sum(left.values()) / whole, 0.02, left)
 
 
 def names_of_states(rows):

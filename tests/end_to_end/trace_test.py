@@ -7,8 +7,8 @@ import time
 import h5py
 import numpy
 
-from support import (ERROR, LONG, WARNING, Reference, Scratch, clip_file, command_of, finish, main,
-                     programs_of, run, send, start, trace_complete)
+from support import (ERROR, LONG, WARNING, Reference, Scratch, check_all_time_is_in_spans, clip_file,
+                     command_of, finish, main, programs_of, run, send, start, trace_complete)
 from tables import table
 
 STOPPED = 75
@@ -97,6 +97,7 @@ class TraceTest(Scratch):
                           ranks=5)
                 self.assertTrue(trace_complete(self.output))
                 self.assertFalse((self.output / "trace").exists())
+                check_all_time_is_in_spans(self, self.output)
                 tables = self.tables()
                 self.check_sorted(tables)
                 pairs = self.check_messages(tables["messages"])

@@ -86,6 +86,8 @@ def check_structure(file):
 
 
 def check_spans(spans):
+    # How long ranks of the test wait for each other, and whether they write, depends on the machine.
+    spans = spans[(spans["name"] != "wait") & (spans["name"] != "write_trace")]
     expected = []  # start times relative to the rank's first span: clock offsets are inexact
     for rank in range(RANKS):
         for time in range(TIMES if rank != 1 else 0):

@@ -17,6 +17,7 @@ SPANS = [(0, "compute", "denoise_step", 0, 0, -1, 0, 100, 80, 1000, 0),
          (0, "compute", "product", 0, 0, 0, 20, 20, 0, 1000, 500),
          (0, "exchange", "exchange", 0, 0, 0, 45, 10, 80, 0, 0),
          (0, "file", "write", 0, -1, -1, 120, 30, 0, 0, 0),
+         (0, "waiting", "wait", -1, -1, -1, 150, 50, 0, 0, 0),
          (1, "compute", "denoise_step", 0, 0, -1, 0, 90, 240, 0, 0),
          (1, "exchange", "handover", 0, -1, -1, 90, 10, 40, 0, 0),
          (1, "compute", "decode", 0, -1, -1, 100, 100, 0, 4000, 0)]

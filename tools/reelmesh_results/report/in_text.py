@@ -12,7 +12,8 @@ WIDE = 100
 MAX_CLIPS, MAX_LINES = 40, 64  # rows of a table; beyond, a line says how many are left out
 HEIGHTS = "▁▂▃▄▅▆▇█"
 FULL, PARTS = "█", " ▏▎▍▌▋▊▉"
-FILL = {lanes.compute: "█", lanes.exchange: "▓", lanes.file: "▒", "waiting": "·"}
+FILL = {lanes.compute: "█", lanes.exchange: "▓", lanes.file: "▒", lanes.waiting: "░",
+        "other": "·"}
 
 
 def of(numbers):
@@ -138,7 +139,7 @@ def _heights(values):
 
 
 def _ranks(trace):
-    names = (*LANES, "waiting")
+    names = (*LANES, "other")
     rows = []
     for rank in trace["ranks"]:
         shares = [rank["seconds"].get(name, 0) / trace["seconds"] for name in names]

@@ -119,7 +119,7 @@ def _rank(i, row, trace, sums, extent):
     for kind, (lane, _) in enumerate(sums.kinds.pairs):
         name = trace.lanes.texts[lane]
         ns[name] = ns.get(name, 0) + int(sums.sums["self_ns"][i, kind])
-    ns["waiting"] = max(0, extent.length - sum(ns.values()))
+    ns["other"] = max(0, extent.length - sum(ns.values()))
     kept = ("rank", "host", "role", "device", "threads", "kernels", "peak_memory_bytes",
             "peak_device_memory_bytes", "clock_offset_ns", "clock_drift_ppb",
             "memory_limit_bytes", "predicted_memory_bytes")

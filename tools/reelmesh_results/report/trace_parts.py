@@ -70,8 +70,8 @@ def _stages(found):
 
 
 def _ranks(found):
-    names = (*LANES, "waiting")
-    fill = {**colours.LANES, "waiting": "var(--idle)"}
+    names = (*LANES, "other")
+    fill = {**colours.LANES, "other": "var(--idle)"}
     lines = []
     for rank in found["ranks"]:
         shares = {name: rank["seconds"].get(name, 0) / found["seconds"] for name in names}
@@ -90,8 +90,9 @@ def _ranks(found):
              "trace.level = ops; here they are part of compute.")
     return (f'<ul class="legend">{legend}</ul><div class="bars tall" tabindex="0" role="region" '
             f'aria-label="Time of each rank">{"".join(lines)}</div>'
-            '<p class="about">Each moment counts for the innermost span. Waiting is time without '
-            f'a span; an exchange contains the wait for its partner.{level}</p>'
+            '<p class="about">Each moment counts for the innermost span. Waiting is for other ranks, '
+            'between stages or until the job ends; an exchange contains the wait for its partner. '
+            f'Other is time without a span; earlier versions have no spans of waiting.{level}</p>'
             f'<details><summary>As a table</summary>{table("Ranks", columns, rows)}</details>')
 
 
