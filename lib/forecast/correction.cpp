@@ -36,6 +36,10 @@ struct Stages {
 
   void add(const SavedSpan& span) {
     const auto is = [&](const trace::SpanKind& kind) { return span.name == kind.name; };
+    // What is before, between and beside the stages.
+    if (is(trace::spans::prepare) || is(trace::spans::wait) || is(trace::spans::write_trace)) {
+      return;
+    }
     begin = std::min(begin, span.start);
     end = std::max(end, span.start + span.seconds);
     if (is(trace::spans::load)) load[static_cast<std::size_t>(span.rank)] += span.seconds;

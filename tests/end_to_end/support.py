@@ -338,11 +338,11 @@ def read_attributes(item):
 
 
 def check_all_time_is_in_spans(test, output):
-    """Of the time from the first span of any rank to the last, at most 2 % is in no span.
+    """Of the time from the start of the first rank to the last span, at most 2 % is in no span.
 
     A busy machine stops a rank at any place, also between two spans. So for each pair of spans that
-    follow each other the median of the times between them counts for all of that pair, and 0 of one
-    that occurs once, which may be 0.1 s.
+    follow each other the median of the times between them counts for all of that pair. A pair that
+    occurs once may have 1 % by itself, or 0.1 s.
     """
     with h5py.File(output / "trace.h5") as file:
         spans = table(file, "spans")
@@ -351,6 +351,7 @@ def check_all_time_is_in_spans(test, output):
     for rank in ranks:
         mine = numpy.flatnonzero(spans["rank"] == rank)
         mine = mine[numpy.lexsort((-spans["duration_ns"][mine], spans["start_ns"][mine]))]
+        test.assertEqual(spans["name"][mine[0]], b"prepare", rank)  # from the start of the process
         before, reached = "first", spans["start_ns"].min()
         for i in mine:
             name = spans["name"][i].decode()
@@ -358,12 +359,13 @@ def check_all_time_is_in_spans(test, output):
                 between[before, name].append(max(0, int(spans["start_ns"][i] - reached)))
                 before, reached = name, end[i]
         between[before, "last"].append(int(end.max() - reached))
+    whole = int(end.max() - spans["start_ns"].min())
     once = {pair: times[0] for pair, times in between.items() if len(times) == 1}
-    test.assertEqual({pair: ns for pair, ns in once.items() if ns > 100_000_000}, {})
+    test.assertEqual({pair: ns for pair, ns in once.items()
+                      if ns > max(100_000_000, 0.01 * whole)}, {})
     left = {pair: len(times) * statistics.median_low(times) for pair, times in between.items()
             if len(times) > 1}
-    whole = len(ranks) * int(end.max() - spans["start_ns"].min())
-    test.assertLessEqual(sum(left.values()) / whole, 0.02, left)
+    test.assertLessEqual(sum(left.values()) / len(ranks) / whole, 0.02, left)
 
 
 def names_of_states(rows):

@@ -20,9 +20,10 @@ import h5py
 import numpy
 
 from interrupted import Interrupted
-from support import (BACKEND, DATA, ERROR, WARNING, PROGRAM, execute, flip_bit, job_status, main,
-                     only_long, read_clip, read_header, read_safetensors, relative, result_files,
-                     run, state_of, trace_complete, write_header)
+from support import (BACKEND, DATA, ERROR, WARNING, PROGRAM, check_all_time_is_in_spans, execute,
+                     flip_bit, job_status, main, only_long, read_clip, read_header,
+                     read_safetensors, relative, result_files, run, state_of, trace_complete,
+                     write_header)
 
 SOURCE = DATA.parents[2]
 MODEL = SOURCE / "inputs" / "demo_model"
@@ -182,6 +183,7 @@ class InterruptionTest(Training):
             InterruptionTest.expected = values_of(self.folder / "expected")
             self.assertEqual(job_status(self.folder / "expected"), "complete")
             self.assertTrue(trace_complete(self.folder / "expected"))
+            check_all_time_is_in_spans(self, self.folder / "expected")
             self.assertTrue(numpy.isfinite(self.expected[0]["loss"]).all())
 
     def check_stopped(self, outcome, cause, state):

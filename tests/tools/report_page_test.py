@@ -407,7 +407,7 @@ class InBrowser(Report):
               const kind = timeline.header.kinds[row.spans.kind[0]];
               return [kind.colour, "#" + [...pixel.slice(0, 3)].map(
                   value => value.toString(16).padStart(2, "0")).join("")]; }); })()""")
-        self.assertEqual(len(found), 7)
+        self.assertEqual(len(found), 8)
         for expected, drawn in found:
             self.assertEqual(expected, drawn)
         # Where a row has no span there is none, also when its last one is to the left.
