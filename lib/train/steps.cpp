@@ -87,6 +87,7 @@ Steps::Steps(const comm::Group& world, const Samples& samples, const CachedFiles
       encoder_ = family.encoder(computing.weights(family, ModelPart::vae), computing.dtype);
     }
   }
+  const trace::Scope scope(trace::spans::load);
   own_.emplace(*model_, task(), peers_, settings,
                ImageEncoding{encoder_.get(), family.image_scale().value_or(1)});
 }

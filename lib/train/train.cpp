@@ -391,6 +391,7 @@ std::filesystem::path Training::result() const {
 
 void Training::write_trained() {
   if (!steps_->trains()) return;
+  const trace::Scope scope(trace::spans::save);
   switch (settings_.method->files) {
     case TrainedFiles::lora:
       return write_lora();
