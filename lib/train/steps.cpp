@@ -328,7 +328,6 @@ std::optional<ValidationResult> Steps::validate_together() {
 
 void Steps::write_restart(const std::filesystem::path& output, std::int64_t step,
                           const std::string& fingerprint) {
-  const trace::Scope scope(trace::spans::save);
   write_training_restart(trainers_, output, step, fingerprint,
                          own_->parameters().arrays(trainers_));
 }

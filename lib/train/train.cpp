@@ -355,6 +355,7 @@ void Training::load() {
   note_new_rate();
   if (world_.rank() == 0) metrics_.emplace(job_.output, metrics_form(), before_);
   if (before_ > 0 && is_kept()) {  // the job may have been killed before it was
+    const trace::Scope scope(trace::spans::save);
     write_trained();
     keep();
   }
@@ -391,7 +392,6 @@ std::filesystem::path Training::result() const {
 
 void Training::write_trained() {
   if (!steps_->trains()) return;
-  const trace::Scope scope(trace::spans::save);
   switch (settings_.method->files) {
     case TrainedFiles::lora:
       return write_lora();
@@ -457,9 +457,12 @@ void Training::write_lora() {
 
 void Training::save(std::int64_t step) {
   comm::run_on_first_rank(world_, [&] { metrics_->write(); });
-  if (steps_->trains()) steps_->write_restart(job_.output, step, fingerprint_);
+  if (steps_->trains()) {
+    const trace::Scope scope(trace::spans::save);
+    steps_->write_restart(job_.output, step, fingerprint_);
+    write_trained();
+  }
   saved_as_ = fingerprint_;
-  write_trained();
   unsaved_.reset();
   status_.set_saved(step);
   saved_step_ = step;
