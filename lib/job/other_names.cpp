@@ -199,7 +199,6 @@ constexpr auto table = std::to_array<OtherName>({
     {"video-resolution-buckets", "data.buckets", ""},
     {"lora-dropout", "lora.dropout", ""},
     {"network-dropout", "lora.dropout", ""},
-    {"lora-dropout", "", "there is none: layers of a LoRA have no dropout"},
     {"gradient-accumulation-steps", "", whole_steps},
     {"gradient-checkpointing", "train.recompute", ""},
     {"use-8bit-adam", "", "train.optimizer = lion keeps half of what adamw keeps"},

@@ -116,9 +116,10 @@ Tensor silu(const Tensor& x) { return mapped(Silu{}, x); }
 Tensor gelu(const Tensor& x) { return mapped(Gelu{}, x); }
 Tensor scaled(const Tensor& x, float factor) { return mapped(Scale{factor}, x); }
 
-REELMESH_CLONES void drop(const Drop& f, std::uint64_t key, float* x, std::int64_t n) {
-  for (std::int64_t i = 0; i < n; ++i)
-    x[i] = f(x[i], random_bits(key, static_cast<std::uint64_t>(i)));
+// Products of 64 bits have no vector instructions everywhere, so those of floats have a loop of
+// their own.
+REELMESH_CLONES void drop(const Drop& f, const std::uint32_t* random, float* x, std::int64_t n) {
+  for (std::int64_t i = 0; i < n; ++i) x[i] = f(x[i], random[i]);
 }
 
 Tensor dropped(const Tensor& x, const DropoutMask& mask, const Tensor& rows,
@@ -133,10 +134,15 @@ Tensor dropped(const Tensor& x, const DropoutMask& mask, const Tensor& rows,
       const std::uint64_t key = mask.key_at(row, first_column);
       constexpr std::int64_t part = 1024;
       std::array<float, part> values;
+      std::array<std::uint32_t, part> random;
       for (std::int64_t at = 0; at < n; at += part) {
         const std::int64_t some = std::min(part, n - at);
         convert(x.data<T>() + r * n + at, values.data(), some);
-        drop(f, key + static_cast<std::uint64_t>(at) * golden, values.data(), some);
+        for (std::int64_t i = 0; i < some; ++i) {
+          random[static_cast<std::size_t>(i)] = static_cast<std::uint32_t>(
+              random_bits(key, static_cast<std::uint64_t>(at + i)) >> 32);
+        }
+        drop(f, random.data(), values.data(), some);
         convert(values.data(), out.data<T>() + r * n + at, some);
       }
     });

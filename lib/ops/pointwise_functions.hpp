@@ -40,15 +40,16 @@ struct Scale {
   float factor;
   [[gnu::always_inline]] REELMESH_HOST_DEVICE float operator()(float x) const { return factor * x; }
 };
-/// Zero if the upper half of the random bits is below `limit`, otherwise factor·x.
+/// Zero if the upper half of an element's random bits is below `limit`, otherwise factor·x.
 struct Drop {
   std::uint32_t limit;
   float factor;
   explicit Drop(double probability)
       : limit(static_cast<std::uint32_t>(probability * 0x1p32)),
         factor(static_cast<float>(1 / (1 - probability))) {}
-  [[gnu::always_inline]] REELMESH_HOST_DEVICE float operator()(float x, std::uint64_t bits) const {
-    return static_cast<std::uint32_t>(bits >> 32) < limit ? 0.0F : factor * x;
+  [[gnu::always_inline]] REELMESH_HOST_DEVICE float operator()(float x,
+                                                               std::uint32_t random) const {
+    return random < limit ? 0.0F : factor * x;
   }
 };
 

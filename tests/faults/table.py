@@ -32,7 +32,9 @@ FAULTS = [
           "Convert.NarrowsAsTheScalarTypesDo"),
 
     Fault("variance_of_a_sample", "lib/ops/norm.cpp",
-          "sum_of_squares(x, n, mean) / count + eps", "sum_of_squares(x, n, mean) / (count - 1) + eps",
+          "sum_of_squares(x, n, mean) / count + eps);\n#pragma GCC ivdep\n  for (std::int64_t i = 0; i < n; ++i) {",
+          "sum_of_squares(x, n, mean) / (count - 1) + eps);\n#pragma GCC ivdep\n"
+          "  for (std::int64_t i = 0; i < n; ++i) {",
           "ModulatedLayerNorm.ScalesAndShiftsEachBatchItemByItsOwnRow"),
     Fault("one_first_token_too_many", "lib/ops/norm.cpp",
           "token < first.count ? first.chunks_later", "token <= first.count ? first.chunks_later",

@@ -141,19 +141,19 @@ class Page(Report):
     def test_the_timeline_has_each_span(self):
         self.job()
         header, columns = payload(self.page())
-        self.assertEqual((header["spans"], header["bins"], header["quantum_ns"]), (8, 0, 1))
+        self.assertEqual((header["spans"], header["bins"], header["quantum_ns"]), (9, 0, 1))
         self.assertEqual([(row["rank"], row["lane"], row["depth"], row["spans"])
                           for row in header["rows"]],
                          [(0, "compute", 0, 1), (0, "compute", 1, 1), (0, "compute", 2, 1),
-                          (0, "exchange", 0, 1), (0, "file", 0, 1), (1, "compute", 0, 2),
-                          (1, "exchange", 0, 1)])
+                          (0, "exchange", 0, 1), (0, "file", 0, 1), (0, "waiting", 0, 1),
+                          (1, "compute", 0, 2), (1, "exchange", 0, 1)])
 
         def column(number):
-            planes = np.frombuffer(columns, np.uint8, 32, number * 32).reshape(4, 8)
+            planes = np.frombuffer(columns, np.uint8, 36, number * 36).reshape(4, 9)
             return np.ascontiguousarray(planes.T).view("<i4").ravel()
 
-        self.assertEqual(np.cumsum(column(0)).tolist(), [0, 10, 20, 45, 120, 0, 100, 90])
-        self.assertEqual(column(1).tolist(), [100, 50, 20, 10, 30, 90, 100, 10])
+        self.assertEqual(np.cumsum(column(0)).tolist(), [0, 10, 20, 45, 120, 150, 0, 100, 90])
+        self.assertEqual(column(1).tolist(), [100, 50, 20, 10, 30, 50, 90, 100, 10])
 
     def test_too_many_spans_become_intervals(self):
         """What is covered in all intervals is the sum of the durations; long spans are kept."""
@@ -364,7 +364,7 @@ class InBrowser(Report):
         self.job()
         self.browser.screen(1440)
         self.opened()
-        self.assertEqual(self.evaluate("timeline.header.spans"), 8)
+        self.assertEqual(self.evaluate("timeline.header.spans"), 9)
         said = self.evaluate("""(() => {
             const row = timeline.rows.find(row => row.rank === 0 && row.depth === 2);
             const y = timeline.places[timeline.rows.indexOf(row)] + 24 + 3;

@@ -43,7 +43,7 @@ struct Dropped {
     const std::uint64_t first = row * columns + element.column;
     float v[W];
     load<W>(x + at, v);
-    for (int i = 0; i < W; ++i) v[i] = f(v[i], ops::random_bits(key, first + i));
+    for (int i = 0; i < W; ++i) v[i] = f(v[i], ops::random_bits(key, first + i) >> 32);
     store<W>(v, out + at);
   }
 };
