@@ -118,7 +118,7 @@ Tensor scaled(const Tensor& x, float factor) { return mapped(Scale{factor}, x); 
 
 // Products of 64 bits have no vector instructions everywhere, so those of floats have a loop of
 // their own.
-REELMESH_CLONES void drop(const Drop& f, const std::uint32_t* random, float* x, std::int64_t n) {
+REELMESH_CLONES void drop(Drop f, const std::uint32_t* random, float* x, std::int64_t n) {
   for (std::int64_t i = 0; i < n; ++i) x[i] = f(x[i], random[i]);
 }
 
