@@ -348,8 +348,7 @@ std::vector<Option> sample_options() {
       {"sample.stop-after", "N|none",
        "steps after which clips are left, 1 to 1000: each is saved, and its file has a preview, "
        "the video that the model predicts at that step. run --from OUT/job.h5 --clips LIST "
-       "completes "
-       "some of them, output.if-exists = resume without this option all",
+       "completes some of them, output.if-exists = resume without this option all",
        "none", Effect::no_bits,
        [](Draft& d, Text text, Where option) {
          d.job.stop_after.reset();

@@ -34,14 +34,11 @@ std::vector<ConvolutionTile> convolution_tiles(const Image& x, std::int64_t enla
   for (std::int64_t row = rows.begin / tile_rows * tile_rows; row < rows.end; row += tile_rows) {
     for (std::int64_t column = columns.begin / tile_columns * tile_columns; column < columns.end;
          column += tile_columns) {
-      ConvolutionTile tile{row,
-                           column,
-                           std::min(tile_rows, height - row),
-                           std::min(tile_columns, width - column),
-                           common({row, row + tile_rows}, rows),
-                           common({column, column + tile_columns}, columns),
-                           {},
-                           {}};
+      ConvolutionTile tile{.row = row, .column = column};
+      tile.height = std::min(tile_rows, height - row);
+      tile.width = std::min(tile_columns, width - column);
+      tile.rows = common({row, row + tile_rows}, rows);
+      tile.columns = common({column, column + tile_columns}, columns);
       tile.needed_rows = input_span(tile.rows, window, x.height * enlarged);
       tile.needed_columns = input_span(tile.columns, window, x.width * enlarged);
       const auto had = [&](const Image::Piece& piece) {

@@ -41,8 +41,8 @@ struct DropoutMask {
 /// place in the whole array, row · columns + column, are below probability · 2³², rounded down,
 /// otherwise divided by 1 − probability: multiplied by the float32 reciprocal and rounded once. x:
 /// [..., column], columns of the whole array from first_column on; rows: int32, which row of it
-/// each row of x is, on the device of x; empty: from 0 on. The gradient of x is the same of that of
-/// the result, which who calls this records.
+/// each row of x is, on the device of x; empty: from 0 on. The gradient of x is the gradient of the
+/// result with the same dropout; it is recorded by the caller.
 Tensor dropped(const Tensor& x, const DropoutMask& mask, const Tensor& rows = {},
                std::int64_t first_column = 0);
 
