@@ -103,7 +103,7 @@ std::size_t fastest_by_dry_runs(const DenoiseWorkload& w,
   return best;
 }
 
-std::string to_string(const GroupCost& cost) {
+std::string described(const GroupCost& cost) {
   const std::string work = cost.min_work > 0 ? fmt::format("max/min work of a rank {:.2f}",
                                                            cost.max_work / cost.min_work)
                                              : "some ranks have no work";
@@ -319,7 +319,7 @@ ChosenLayout choose_layout(const DenoiseWorkload& w, const LayoutRequest& reques
       candidates.size() > 1 ? fmt::format("{} of {} {}", lowest.timed ? "fastest" : "lowest cost",
                                           candidates.size(), lowest.timed ? "layouts" : "meshes")
                             : "the only mesh possible",
-      to_string(lowest));
+      described(lowest));
   return {std::move(candidates[best]), std::move(why)};
 }
 

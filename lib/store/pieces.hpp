@@ -22,7 +22,7 @@ struct Piece {
   /// beginning with the box's index `first`. Called twice for each, with a bounded number of bytes.
   std::function<std::string(std::int64_t first, std::int64_t count)> read;
   /// Instead of `name` and `type`: the values are rows of this table, which has only numbers.
-  const Table* table = nullptr;
+  const TableFormat* table = nullptr;
 };
 
 /// The hash of each index of the first axis, from the bytes of `indices` of them.

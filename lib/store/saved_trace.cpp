@@ -29,8 +29,8 @@ struct SpanRow {
   std::int64_t start_ns, duration_ns, bytes, flops, memory_bytes;
 };
 
-Table span_table() {
-  Table table = reelmesh::span_table();
+TableFormat span_table() {
+  TableFormat table = reelmesh::span_table();
   table.row_bytes = sizeof(SpanRow);
   const auto change = [&](std::string_view name, std::size_t offset, std::size_t letters) {
     Column& column = *std::ranges::find(table.columns, name, &Column::name);
@@ -53,7 +53,7 @@ Table span_table() {
   return table;
 }
 
-hdf5::Datatype row_type(const Table& table) {
+hdf5::Datatype row_type(const TableFormat& table) {
   hdf5::Datatype type(H5Tcreate(H5T_COMPOUND, table.row_bytes));
   bool made = static_cast<bool>(type);
   for (const Column& column : table.columns) {
@@ -73,7 +73,7 @@ hdf5::Datatype row_type(const Table& table) {
 }  // namespace format_1
 
 // Those of its columns that have these names.
-Table only(Table table, const std::vector<std::string_view>& names) {
+TableFormat only(TableFormat table, const std::vector<std::string_view>& names) {
   std::erase_if(table.columns, [&](const Column& column) {
     return std::ranges::find(names, column.name) == names.end();
   });
@@ -136,7 +136,7 @@ class TraceFile {
           [&](const format_1::SpanRow& row) { add(text_of(row.name), row); });
       return;
     }
-    const Table table =
+    const TableFormat table =
         only(span_table(), {"rank", "name", "clip", "step", "start_ns", "duration_ns", "flops"});
     std::vector<std::string> names;
     read_columns<SpanRow>(table, INT64_MAX, [&](const SpanRow& row) {
@@ -174,7 +174,7 @@ class TraceFile {
 
   // The rows of a table of columns in blocks; columns that are not in `table` are 0.
   template <class Row>
-  void read_columns(const Table& table, std::int64_t max,
+  void read_columns(const TableFormat& table, std::int64_t max,
                     const std::function<void(const Row&)>& use) const {
     Shape shape;  // of each column
     for (const Column& column : table.columns) {
@@ -214,7 +214,7 @@ class TraceFile {
 
   // The rows of a table of format 1 in blocks.
   template <class Row>
-  void read_rows(const Table& table, std::int64_t max,
+  void read_rows(const TableFormat& table, std::int64_t max,
                  const std::function<void(const Row&)>& use) const {
     const hdf5::Datatype type = format_1::row_type(table);
     const auto shape = hdf5::dataset_shape(file_.get(), table.name, type.get());

@@ -30,11 +30,11 @@ hdf5::Dataset make_dimension(hid_t group, const char* name, std::int64_t extent)
 
 }  // namespace
 
-std::string column_path(const Table& table, const Column& column) {
+std::string column_path(const TableFormat& table, const Column& column) {
   return fmt::format("{}/{}", table.name, column.name);
 }
 
-std::string column_values(const Table& table, const Column& column, std::string_view rows) {
+std::string column_values(const TableFormat& table, const Column& column, std::string_view rows) {
   const std::size_t size = H5Tget_size(column.type), count = rows.size() / table.row_bytes;
   std::string values(count * size, '\0');
   const auto copy = [&]<std::size_t bytes>(std::integral_constant<std::size_t, bytes>) {
@@ -62,7 +62,7 @@ std::string column_values(const Table& table, const Column& column, std::string_
   return values;
 }
 
-NewTable::NewTable(hid_t parent, const Table& table, std::int64_t rows)
+NewTable::NewTable(hid_t parent, const TableFormat& table, std::int64_t rows)
     : group_(hdf5::check_in(parent,
                             H5Gcreate2(parent, table.name, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT),
                             fmt::format("make /{}", table.name))),
@@ -100,12 +100,12 @@ void NewTable::add_texts(const Column& column, const std::vector<const char*>& v
   finish(hdf5::write_texts(group_.get(), column.name, values), column);
 }
 
-void create_table(hid_t parent, const Table& table, std::int64_t rows) {
+void create_table(hid_t parent, const TableFormat& table, std::int64_t rows) {
   NewTable made(parent, table, rows);
   for (const Column& column : table.columns) made.add(column);
 }
 
-void write_table(hid_t parent, const Table& table, std::string_view rows) {
+void write_table(hid_t parent, const TableFormat& table, std::string_view rows) {
   const std::size_t count = rows.size() / table.row_bytes;
   NewTable made(parent, table, static_cast<std::int64_t>(count));
   for (const Column& column : table.columns) {

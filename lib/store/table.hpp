@@ -24,7 +24,8 @@ struct Column {
   std::vector<std::string> meanings;  ///< of the numbers 0, 1, … of an enumeration
 };
 
-struct Table {
+/// A table of a result file: its name and columns.
+struct TableFormat {
   const char* name;
   /// What a row is. If the first column has this name, its values are the coordinate.
   const char* dimension;
@@ -34,15 +35,15 @@ struct Table {
 };
 
 /// "TABLE/COLUMN", in the group that has the table.
-std::string column_path(const Table& table, const Column& column);
+std::string column_path(const TableFormat& table, const Column& column);
 
 /// The values of a column of numbers, from the bytes of rows.
-std::string column_values(const Table& table, const Column& column, std::string_view rows);
+std::string column_values(const TableFormat& table, const Column& column, std::string_view rows);
 
 /// The group of a new table of `rows` rows.
 class NewTable {
  public:
-  NewTable(hid_t parent, const Table& table, std::int64_t rows);
+  NewTable(hid_t parent, const TableFormat& table, std::int64_t rows);
   /// Makes the dataset of a column of numbers, without values. A coordinate comes first.
   hdf5::Dataset add(const Column& column);
   /// Makes and writes a column of texts.
@@ -58,9 +59,9 @@ class NewTable {
 };
 
 /// Makes a table of numbers without its values.
-void create_table(hid_t parent, const Table& table, std::int64_t rows);
+void create_table(hid_t parent, const TableFormat& table, std::int64_t rows);
 /// Makes and writes a table from one rank. rows: the bytes of all rows.
-void write_table(hid_t parent, const Table& table, std::string_view rows);
+void write_table(hid_t parent, const TableFormat& table, std::string_view rows);
 
 /// Texts of a row, of a char array that ends with a zero or is full.
 template <std::size_t n>

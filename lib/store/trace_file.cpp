@@ -14,7 +14,7 @@
 namespace reelmesh {
 namespace {
 
-using Tables = std::array<Table, part_tables.size()>;
+using Tables = std::array<TableFormat, part_tables.size()>;
 using RowCounts = std::array<std::int64_t, part_tables.size()>;
 
 Tables trace_tables() { return {span_table(), message_table(), counter_table()}; }
@@ -141,7 +141,7 @@ void move_to_writers(const comm::Group& group, const RowLayout& layout, std::siz
 
 // An upper bound of what the chunks of a table take: deflate adds less than 1 % to incompressible
 // data; each chunk has a checksum, an index entry, and a placeholder that HDF5 writes first.
-std::int64_t max_chunk_bytes(const Table& table, std::int64_t rows) {
+std::int64_t max_chunk_bytes(const TableFormat& table, std::int64_t rows) {
   const std::int64_t raw = rows * static_cast<std::int64_t>(table.row_bytes),
                      chunks = rows / hdf5::max_chunk + 1;
   return raw + raw / 50 + 4096 * chunks * std::ssize(table.columns);
@@ -195,7 +195,7 @@ void write_rows(const comm::Group& group, const std::filesystem::path& folder,
     hdf5::write_attribute(file, "start", with_milliseconds(origin));
     hdf5::write_flag(file, "complete", complete);
     for (std::size_t i = 0; i < tables.size(); ++i) create_table(file, tables[i], totals[i]);
-    const auto write = [&](const Table& table, const auto& of_ranks) {
+    const auto write = [&](const TableFormat& table, const auto& of_ranks) {
       std::string bytes;
       for (const auto& of_rank : of_ranks) bytes += bytes_of(of_rank);
       write_table(file, table, bytes);

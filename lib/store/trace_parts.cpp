@@ -64,7 +64,7 @@ void read_bytes(int file, void* bytes, std::size_t count, off_t at,
 
 std::filesystem::path parts_folder(const std::filesystem::path& folder) { return folder / "trace"; }
 
-Table part_table(PartTable kind) {
+TableFormat part_table(PartTable kind) {
   switch (kind) {
     case PartTable::spans:
       return span_table();

@@ -18,7 +18,7 @@ namespace reelmesh {
 enum class PartTable : std::uint8_t { spans, messages, counters };
 inline constexpr std::array<PartTable, 3> part_tables{PartTable::spans, PartTable::messages,
                                                       PartTable::counters};
-Table part_table(PartTable kind);
+TableFormat part_table(PartTable kind);
 
 /// What describes a rank; written again with each part.
 struct RankPart {

@@ -69,7 +69,7 @@ Number number_of(const std::map<std::string, Number, std::less<>>& numbers, std:
 #define REELMESH_TEXT(member, long_name) \
   { #member, offsetof(Row, member), hdf5::no_id, long_name, "", sizeof Row::member }
 
-Table span_table() {
+TableFormat span_table() {
   using Row = SpanRow;
   return {
       "spans",
@@ -92,7 +92,7 @@ Table span_table() {
            "byte")}};
 }
 
-Table message_table() {
+TableFormat message_table() {
   using Row = MessageRow;
   return {"messages",
           "message",
@@ -113,7 +113,7 @@ Table message_table() {
                            "place among the messages from sender to receiver on the channel", "")}};
 }
 
-Table counter_table() {
+TableFormat counter_table() {
   using Row = CounterRow;
   return {"counters",
           "sample",
@@ -128,7 +128,7 @@ Table counter_table() {
                            "byte or clip")}};
 }
 
-Table rank_table() {
+TableFormat rank_table() {
   using Row = RankRow;
   return {
       "ranks",
@@ -158,7 +158,7 @@ Table rank_table() {
            "byte/s")}};
 }
 
-Table memory_table() {
+TableFormat memory_table() {
   using Row = MemoryRow;
   return {"memory",
           "row",

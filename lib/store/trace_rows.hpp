@@ -68,11 +68,11 @@ enum class TraceCounter : std::uint8_t {
 };
 inline constexpr std::size_t trace_counters = 2 * purposes + 2;
 
-Table span_table();
-Table message_table();
-Table counter_table();
-Table rank_table();
-Table memory_table();
+TableFormat span_table();
+TableFormat message_table();
+TableFormat counter_table();
+TableFormat rank_table();
+TableFormat memory_table();
 
 /// Times are this rank's.
 SpanRow to_span_row(const trace::Span& span, int rank);

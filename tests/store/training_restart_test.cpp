@@ -11,7 +11,7 @@
 namespace reelmesh {
 namespace {
 
-const Shape matrix{7, 5}, cube{3, 4, 6}, row{1, 9};
+const Shape matrix{7, 5}, cube{3, 4, 6}, line{1, 9};
 constexpr std::int64_t steps = 13;  // train.steps
 const std::string fingerprint = "model 12ab, train.batch 2, lora.rank 7";
 
@@ -23,7 +23,7 @@ class TrainingRestart : public FolderTest {
     return {{"a.weight", filled(group, Layout::cut(matrix, 0, ranks), DType::float32)},
             {"a.first", filled(group, Layout::cut(matrix, 1, ranks), DType::float32)},
             {"cube", filled(group, Layout::grid(cube, {1, 1, ranks}), DType::float32)},
-            {"row", filled(group, Layout::replicated(row, ranks), DType::float32)}};
+            {"row", filled(group, Layout::replicated(line, ranks), DType::float32)}};
   }
   /// The same arrays in other layouts, zero.
   static std::vector<TrainingArray> read_by(const comm::Group& group) {
@@ -36,7 +36,7 @@ class TrainingRestart : public FolderTest {
     add("a.weight", Layout::replicated(matrix, ranks));
     add("a.first", Layout::on_one_rank(matrix, ranks, ranks - 1));
     add("cube", Layout::cut(cube, 1, ranks).grown(1, 1));
-    add("row", Layout::cut(row, 1, ranks));
+    add("row", Layout::cut(line, 1, ranks));
     return arrays;
   }
   static void expect_values(const std::vector<TrainingArray>& arrays) {
