@@ -17,8 +17,6 @@ namespace fs = std::filesystem;
 using testing::HasSubstr;
 using testing::Not;
 
-const std::string program = REELMESH_PROGRAM;
-
 class Inspect : public Scratch {
  protected:
   void SetUp() override {

@@ -20,7 +20,7 @@ namespace fs = std::filesystem;
 using testing::HasSubstr;
 using testing::Not;
 
-const std::string make_model = std::string(REELMESH_PROGRAM) + " make-model ";
+const std::string make_model = program + " make-model ";
 
 /// Every file below a folder, with its bytes.
 std::map<std::string, std::string> bytes_below(const fs::path& folder) {
@@ -66,7 +66,7 @@ TEST_F(MakeModel, CutsLayersAndKeepsTheBytesOfTheOthers) {
   }
   const Checkpoint text = Checkpoint::open("cut/text_encoder", "model");
   EXPECT_FALSE(text.has("encoder.block.1.layer.0.SelfAttention.q.weight"));
-  EXPECT_EQ(shell(std::string(REELMESH_PROGRAM) + " inspect cut").status, 0);
+  EXPECT_EQ(shell(program + " inspect cut").status, 0);
 }
 
 TEST_F(MakeModel, ASeedGivesTheSameBytesOnAnyNumberOfThreads) {

@@ -350,11 +350,6 @@ TEST_F(Options, ExpandHomeInEveryPath) {
               HasSubstr("model.path: found '~/m', expected a path without ~, as HOME is not set"));
 }
 
-struct Wrong {
-  std::vector<std::string> words;
-  std::string error;
-};
-
 TEST_F(Options, RefusesWithOneMessage) {
   const std::vector<Wrong> table{
       // names

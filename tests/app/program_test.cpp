@@ -18,7 +18,6 @@ namespace {
 using testing::HasSubstr;
 using testing::StartsWith;
 
-const std::string program = REELMESH_PROGRAM;
 const std::string mpirun =
     "OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 mpirun --oversubscribe "
     "--bind-to none -n 4 ";

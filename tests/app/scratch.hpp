@@ -6,6 +6,7 @@
 #include <fstream>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/error.hpp"
 
@@ -45,5 +46,14 @@ std::string error_of(Call&& call) {
   }
   return "";
 }
+
+/// The program, for a shell.
+inline const std::string program = REELMESH_PROGRAM;
+
+/// Words of a command line, and the error that they give (error_of).
+struct Wrong {
+  std::vector<std::string> words;
+  std::string error;
+};
 
 }  // namespace reelmesh::app

@@ -22,24 +22,24 @@ auto call(Parse&& parse, std::vector<std::string> words) {
   return parse(static_cast<int>(argv.size()), argv.data());
 }
 
-Job parse(std::vector<std::string> words) { return call(parse_train, std::move(words)); }
+Job parse_training(std::vector<std::string> words) { return call(parse_train, std::move(words)); }
 PlanOptions plan(std::vector<std::string> words) {
   words.insert(words.end(), {"--model.path", "m", "--ranks", "2"});
   return call([](int argc, const char* const* argv) { return parse_plan(argc, argv); },
               std::move(words));
 }
 // With the required options before those of the test.
-Job parse_more(std::vector<std::string> words) {
+Job with_data(std::vector<std::string> words) {
   std::vector<std::string> all{"--model.path", "m",     "--output.path", "o",
                                "--data.path",  "clips", "--train.steps", "7"};
   all.insert(all.end(), words.begin(), words.end());
-  return parse(std::move(all));
+  return parse_training(std::move(all));
 }
 
 class TrainOptions : public Scratch {};
 
 TEST_F(TrainOptions, DefaultsAreThoseOfTrainSettings) {
-  const Job job = parse_more({});
+  const Job job = with_data({});
   EXPECT_EQ(job.model.transformer, "m/transformer");
   EXPECT_EQ(job.output, "o");
   EXPECT_TRUE(job.clips.empty());
@@ -91,7 +91,7 @@ TEST_F(TrainOptions, EveryJobFileOfTheProjectParses) {
     const bool is_lora = path.ends_with("-lora.cfg");
     if (!is_lora && !path.ends_with("-train.cfg")) continue;
     ++count;
-    const TrainSettings train = *parse({"--config", path}).train;
+    const TrainSettings train = *parse_training({"--config", path}).train;
     EXPECT_EQ(train.method->name, is_lora ? "lora" : "full") << path;
     EXPECT_TRUE(train.data.height && train.data.width && train.data.frames && train.data.fps)
         << path;
@@ -119,7 +119,8 @@ TEST_F(TrainOptions, ReadsEveryKey) {
         "alpha-pattern = ff.net.0.proj=0.25\n"
         "[numerics]\ndtype = bfloat16\n[device]\nthreads = 3\n[restart]\nevery = 20\n");
   write("prompts.txt", "a cat\n# a dog\na fox\n");
-  const Job job = parse({"--config", "train.cfg", "--train.batch", "4", "--max-time", "1h"});
+  const Job job =
+      parse_training({"--config", "train.cfg", "--train.batch", "4", "--max-time", "1h"});
   EXPECT_EQ(job.if_exists, IfExists::resume);
   EXPECT_EQ(job.dtype, DType::bfloat16);
   EXPECT_EQ(job.threads, 3);
@@ -130,12 +131,12 @@ TEST_F(TrainOptions, ReadsEveryKey) {
   EXPECT_EQ(train.data.height, 480);
   EXPECT_EQ(train.data.width, 720);
   EXPECT_EQ(train.data.frames, 49);
-  EXPECT_EQ(
-      parse({"--config", "train.cfg", "--data.buckets", "49x480x720,1x64x32"}).train->data.buckets,
-      (std::vector<VideoSize>{{480, 720, 49}, {64, 32, 1}}));
+  EXPECT_EQ(parse_training({"--config", "train.cfg", "--data.buckets", "49x480x720,1x64x32"})
+                .train->data.buckets,
+            (std::vector<VideoSize>{{480, 720, 49}, {64, 32, 1}}));
   EXPECT_EQ(train.data.fps, 7.5);
   const DataSettings own =
-      parse({"--config", "train.cfg", "--data.fps", "own", "--data.frames-from", "all"})
+      parse_training({"--config", "train.cfg", "--data.fps", "own", "--data.frames-from", "all"})
           .train->data;
   EXPECT_TRUE(own.own_fps && !own.fps);
   EXPECT_EQ(own.frames_from, FramesFrom::all);
@@ -169,16 +170,16 @@ TEST_F(TrainOptions, ReadsEveryKey) {
   EXPECT_EQ(train.sample_guidance, 1.5);
   ASSERT_EQ(job.clips.size(), 2U);
   EXPECT_EQ(job.clips[1].prompt, "a fox");
-  EXPECT_EQ(parse_more({}).restart.every_seconds, 300);  // of clips 600
-  EXPECT_EQ(parse_more({"--restart.every", "7min"}).restart.every_seconds, 420);
-  EXPECT_EQ(parse_more({"--train.sample-every", "off"}).train->sample_every, 0);
+  EXPECT_EQ(with_data({}).restart.every_seconds, 300);  // of clips 600
+  EXPECT_EQ(with_data({"--restart.every", "7min"}).restart.every_seconds, 420);
+  EXPECT_EQ(with_data({"--train.sample-every", "off"}).train->sample_every, 0);
   EXPECT_EQ(train.lora.rank, 8);
   EXPECT_EQ(train.lora.alpha, 4.5);
   EXPECT_EQ(train.lora.dropout, 0.05);
   EXPECT_EQ(train.lora.targets, (std::vector<std::string>{"to_k", "ff.net.0.proj"}));
   EXPECT_EQ(pattern_text(train.lora.rank_pattern), "transformer_blocks.0.attn1.to_k=4096,to_k=1");
   EXPECT_EQ(pattern_text(train.lora.alpha_pattern), "ff.net.0.proj=0.25");
-  EXPECT_EQ(parse_more({"--train.schedule", "linear"}).train->schedule,
+  EXPECT_EQ(with_data({"--train.schedule", "linear"}).train->schedule,
             &ops::rate_schedule_named("linear"));
   const auto& options = job.options;
   EXPECT_NE(std::ranges::find(options, std::pair<std::string, std::string>("train.batch", "4")),
@@ -188,11 +189,6 @@ TEST_F(TrainOptions, ReadsEveryKey) {
   EXPECT_TRUE(std::ranges::none_of(
       options, [](const auto& option) { return option.first.starts_with("sample."); }));
 }
-
-struct Wrong {
-  std::vector<std::string> words;
-  std::string error;
-};
 
 TEST_F(TrainOptions, RefusesWithOneMessage) {
   const std::vector<Wrong> table{
@@ -301,21 +297,21 @@ TEST_F(TrainOptions, RefusesWithOneMessage) {
        "64: --numerics.dtype: found float16, expected float32 or bfloat16"},
   };
   for (const Wrong& wrong : table) {
-    const std::string error = error_of([&] { parse_more(wrong.words); });
+    const std::string error = error_of([&] { with_data(wrong.words); });
     EXPECT_THAT(error, StartsWith(wrong.error));
     EXPECT_EQ(error.find('\n'), std::string::npos) << error;
   }
   write("train.cfg", "[sample]\nsteps = 5\n");
   EXPECT_THAT(
       error_of([] {
-        parse_more({"--config", "train.cfg"});
+        with_data({"--config", "train.cfg"});
       }),
       StartsWith("64: train.cfg:1: unknown section [sample]; it is a section of reelmesh run"));
 }
 
 TEST_F(TrainOptions, NeedsModelStepsOutputAndData) {
   std::vector<std::string> words;
-  const auto error = [&] { return error_of([&] { parse(words); }); };
+  const auto error = [&] { return error_of([&] { parse_training(words); }); };
   EXPECT_EQ(error(), "64: model.path is missing, expected the folder of a checkpoint");
   words = {"--model.path", "m"};
   EXPECT_EQ(error(), "64: train.steps is missing, expected the number of steps");
@@ -331,10 +327,11 @@ TEST_F(TrainOptions, NeedsModelStepsOutputAndData) {
 
 TEST_F(TrainOptions, OfDataMayHaveSeveralPathsWithRepetitions) {
   write("clips:7", "");
-  const DataSettings data = parse({"--model.path", "m", "--output.path", "o", "--train.steps", "5",
-                                   "--data.path", "a:b:3", "--data.path", "clips:7", "--data.path",
-                                   "list.csv", "--data.validation", "held:2"})
-                                .train->data;
+  const DataSettings data =
+      parse_training({"--model.path", "m", "--output.path", "o", "--train.steps", "5",
+                      "--data.path", "a:b:3", "--data.path", "clips:7", "--data.path", "list.csv",
+                      "--data.validation", "held:2"})
+          .train->data;
   ASSERT_EQ(data.paths.size(), 3U);
   EXPECT_EQ(data.paths[0].path, "a:b");
   EXPECT_EQ(data.paths[0].repeat, 3);
