@@ -11,7 +11,7 @@ import h5py
 import numpy
 
 from interrupted import Interrupted
-from support import (DATA, ERROR, main, read_clip, read_safetensors, relative, run, write_header)
+from support import (BACKEND, DATA, ERROR, LONG, main, read_clip, read_safetensors, relative, run, write_header)
 from tables import table
 
 MODELS = DATA.parent / "wan"
@@ -27,6 +27,11 @@ OWN_NAMES = {"attn1.to_q": "self_attn.q", "attn1.to_k": "self_attn.k", "attn1.to
              "attn2.to_k": "cross_attn.k", "attn2.to_v": "cross_attn.v",
              "attn2.to_out.0": "cross_attn.o", "attn2.": "cross_attn.", "ffn.net.0.proj": "ffn.0",
              "ffn.net.2": "ffn.2", "norm2": "norm3"}
+
+
+def few(clips):
+    """The first on emulated GPUs, which take long; in tests/long all."""
+    return clips[:1] if BACKEND and not LONG else clips
 
 
 def options(output, index=0, kind="float32", **more):
@@ -48,7 +53,7 @@ class Wan(Interrupted):
     def test_equals_diffusers(self):
         for kind, facts in KINDS.items():
             tensors = read_safetensors(MODELS / kind / "pipeline.safetensors")
-            for index, _ in enumerate(facts["clips"]):
+            for index in few(range(len(facts["clips"]))):
                 clip = read_clip(self.make(options(self.folder / f"{kind}{index}", index, kind)))
                 expected = {name: tensors[f"clip{index}.{name}"]
                             for name in ("token_ids", "embeddings", "latents", "frames")}
@@ -246,7 +251,7 @@ class FromImages(Interrupted):
     def test_equals_diffusers(self):
         for kind, count in (("image", 2), ("ends", 1)):
             tensors = read_safetensors(MODELS / kind / "reference.safetensors")
-            for index in range(count):
+            for index in few(range(count)):
                 name = f"{kind}_{index}"
                 clip = read_clip(self.make(self.options(self.folder / name, kind, index)))
                 with self.subTest(name):

@@ -2,6 +2,7 @@
 // Gradients that a group of ranks computes, whole.
 #include <gtest/gtest.h>
 
+#include "base/hash.hpp"
 #include "layout/relayout.hpp"
 #include "models/common/trainable.hpp"
 #include "ops/pointwise.hpp"
@@ -89,6 +90,18 @@ inline void expect_same(const CaseGradient& a, const CaseGradient& b, const std:
   for (std::size_t i = 0; i < a.gradients.size(); ++i) {
     EXPECT_TRUE(same_bits(a.gradients[i], b.gradients[i])) << what << ", " << a.names[i];
   }
+}
+
+/// The loss, and the hash of each gradient, a line each: for ranks to compare without the arrays.
+inline std::string text_of(const CaseGradient& gradient) {
+  std::string text = fmt::format("loss {:a}\n", gradient.loss);
+  for (std::size_t i = 0; i < gradient.gradients.size(); ++i) {
+    const Tensor& values = gradient.gradients[i];
+    const std::string_view bytes(static_cast<const char*>(values.raw()), values.bytes());
+    text += fmt::format("{} {} {:x}\n", gradient.names[i], reelmesh::to_string(values.shape()),
+                        hash_of(bytes));
+  }
+  return text;
 }
 
 }  // namespace reelmesh::test
