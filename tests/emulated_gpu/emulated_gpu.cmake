@@ -90,9 +90,12 @@ reelmesh_emulated_test(test_emulated_gpu GTest::gtest_main ${sources})
 add_test(NAME emulated_gpu COMMAND ${low_priority} $<TARGET_FILE:test_emulated_gpu>)
 set_tests_properties(emulated_gpu PROPERTIES LABELS unit TIMEOUT 1200 ENVIRONMENT OMP_NUM_THREADS=1)
 # Kernels whose threads share memory, in random order: the same results, so no barrier is missing.
+set(with_barriers "--gtest_filter=*Norm*:*Convolution*:*Digest*:*KeysMayComeInParts*:*AtRealSizes*:*AttentionBackward*:*TokenProducts*")
 add_test(NAME emulated_gpu_order COMMAND ${low_priority} $<TARGET_FILE:test_emulated_gpu>
-         "--gtest_filter=*Norm*:*Convolution*:*Digest*:*KeysMayComeInParts*:*AtRealSizes*:*AttentionBackward*:*TokenProducts*:-*AttendsByTheFusedKernel*")
-set_tests_properties(emulated_gpu_order PROPERTIES LABELS unit TIMEOUT 600
+         "${with_barriers}:-*AttendsByTheFusedKernel*")
+add_test(NAME emulated_gpu_order_all CONFIGURATIONS Long
+         COMMAND ${low_priority} $<TARGET_FILE:test_emulated_gpu> ${with_barriers})
+set_tests_properties(emulated_gpu_order emulated_gpu_order_all PROPERTIES LABELS unit TIMEOUT 600
                      ENVIRONMENT "OMP_NUM_THREADS=1;REELMESH_EMULATED_GPU_ORDER=7")
 # Accuracy at real size on a real GPU; small sizes here.
 file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/ops/cuda/truth/*_test.cpp)
