@@ -29,9 +29,13 @@ class PrefixTable {
   void each_prefix(std::wstring_view text, Found&& found) const {
     auto first = sorted_.begin(), last = sorted_.end();  // names with the first `at` characters
     for (std::size_t at = 0; at < text.size() && first != last; ++at) {
-      const auto character = [&](std::int32_t i) { return at < name(i).size() ? name(i)[at] : -1; };
-      first = std::ranges::lower_bound(first, last, text[at], {}, character);
-      last = std::ranges::upper_bound(first, last, text[at], {}, character);
+      // The end of a name comes before all characters, which have no sign on some processors.
+      const auto character = [&](std::int32_t i) {
+        return at < name(i).size() ? std::int64_t{name(i)[at]} : -1;
+      };
+      const std::int64_t wanted = text[at];
+      first = std::ranges::lower_bound(first, last, wanted, {}, character);
+      last = std::ranges::upper_bound(first, last, wanted, {}, character);
       const auto longer = std::ranges::partition_point(
           first, last, [&](std::int32_t i) { return name(i).size() == at + 1; });
       if (longer != first) found(at + 1, *(longer - 1));
