@@ -71,13 +71,14 @@ dnnl::memory::desc packed_weights(const Extents& e, DType compute, const Window&
 std::int64_t packed_convolution_bytes(const Shape& weight, DType products, PackedFor target) {
   const Extents e = padded_extents(weight);
   if (target == PackedFor::any_processor || compute_dtype(products) != products) {
-    // AMX kernels pad input channels to multiples of 64 bytes, oneDNN 3's for AVX2 output channels
-    // to multiples of 24.
+    // AMX kernels pad input channels to multiples of 64 bytes; oneDNN 3's of float32 for AVX2 pad
+    // output channels to multiples of 24.
     const auto padded = [](std::int64_t channels, std::int64_t block) {
       return (channels + block - 1) / block * block;
     };
+    const std::int64_t outputs = DNNL_VERSION_MAJOR >= 3 && products == DType::float32 ? 24 : 1;
     const std::int64_t matrix =
-        std::max(e.out * padded(e.in, 64 / size_of(products)), padded(e.out, 24) * e.in);
+        std::max(e.out * padded(e.in, 64 / size_of(products)), padded(e.out, outputs) * e.in);
     return matrix * e.frames * e.kernel * e.kernel * size_of(products);
   }
   static std::mutex mutex;

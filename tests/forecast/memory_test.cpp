@@ -1,5 +1,6 @@
 // Planned memory of released models, from their configurations without weights.
 #include <gmock/gmock.h>
+#include <oneapi/dnnl/dnnl_version.h>
 
 #include "forecast/plan_job.hpp"
 #include "plan/describe.hpp"
@@ -56,7 +57,10 @@ TEST(Memory, FourRanksOf16GiBHoldOpenSora) {
     for (const RankMemory& rank : memory.ranks) {
       text += rank.text.weights;
       EXPECT_NEAR(double(rank.denoise.weights), 760e6 * double(precision.size()), 20e6);
-      EXPECT_NEAR(double(rank.decode.weights), 49.5e6 * double(precision.size()), 2e6);
+      // Convolutions of oneDNN 3 for AVX2 pad 512 channels to 528.
+      const bool padded = DNNL_VERSION_MAJOR >= 3 && precision.products == DType::float32;
+      EXPECT_NEAR(double(rank.decode.weights),
+                  49.5e6 * double(precision.size()) * (padded ? 528. / 512 : 1), 2e6);
     }
     // Linear tiles have 192 columns: the last tile of 4096 has 64, which may be padded to 96.
     EXPECT_NEAR(double(text), 4648e6 * double(precision.size()), 20e6);
