@@ -74,7 +74,12 @@ if(CMAKE_CUDA_COMPILER)
   if(CMAKE_CUDA_COMPILER_VERSION VERSION_LESS 12.0)
     list(APPEND missing "nvcc 12.0 or newer (found ${CMAKE_CUDA_COMPILER_VERSION})")
   endif()
+  # The module of CMake 3.25 sets a property of a library that CUDA 13 no longer has, unless a project
+  # works with older versions of CMake.
+  set(required ${CMAKE_MINIMUM_REQUIRED_VERSION})
+  set(CMAKE_MINIMUM_REQUIRED_VERSION 3.24)
   find_package(CUDAToolkit)
+  set(CMAKE_MINIMUM_REQUIRED_VERSION ${required})
   if(NOT TARGET CUDA::cudart_static)
     list(APPEND missing "the static CUDA runtime library")
   endif()
