@@ -76,6 +76,7 @@ CUDA = {
     "nvidia-nvvm": ("cuda", "compiler(cuda)"),
     "nvidia-cuda-runtime": ("cuda", "cuda-cudart-static"),
     "nvidia-cuda-cccl": ("cuda", "cuda-cudart-dev"),  # which needs it
+    "nvidia-nvtx": ("cuda", "cuda-nvtx-dev"),
     "nvidia-cublas": ("cuda", "libcublas-dev"),
     "nvidia-cudnn-cu13": ("cudnn", "cudnn"),
     "nvidia-cuda-nvrtc": ("cuda", "cuda-nvrtc"),
