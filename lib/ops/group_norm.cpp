@@ -14,15 +14,17 @@
 namespace reelmesh::ops {
 namespace {
 
-// x and y may be the same.
-REELMESH_CLONES void norm_pixel(const float* x, float* y, std::int64_t n, const float* factor,
-                                const float* offset, bool with_silu) {
-  if (with_silu) {
+// Pixels of n channels. x and y may be the same.
+REELMESH_CLONES void norm_pixels(const float* x, float* y, std::int64_t pixels, std::int64_t n,
+                                 const float* factor, const float* offset, bool with_silu) {
+  for (std::int64_t pixel = 0; pixel < pixels; ++pixel, x += n, y += n) {
+    if (with_silu) {
 #pragma GCC ivdep
-    for (std::int64_t i = 0; i < n; ++i) y[i] = silu(x[i] * factor[i] + offset[i]);
-  } else {
+      for (std::int64_t i = 0; i < n; ++i) y[i] = silu(x[i] * factor[i] + offset[i]);
+    } else {
 #pragma GCC ivdep
-    for (std::int64_t i = 0; i < n; ++i) y[i] = x[i] * factor[i] + offset[i];
+      for (std::int64_t i = 0; i < n; ++i) y[i] = x[i] * factor[i] + offset[i];
+    }
   }
 }
 
@@ -72,10 +74,12 @@ Tensor group_norm(const Tensor& x, const GroupStatistics& statistics, const Tens
   const float *factors = channels.factor.data(), *offsets = channels.offset.data();
   visit_float(x.dtype(), [&](auto type) {
     using T = decltype(type);
-    parallel_for(x.numel() / n, 256, [&](std::int64_t pixel) {
-      with_floats(x.data<T>() + pixel * n, out.data<T>() + pixel * n, n,
+    const std::int64_t pixels = x.numel() / n, together = pixels_together(n);
+    parallel_for((pixels + together - 1) / together, 4, [&](std::int64_t task) {
+      const std::int64_t first = task * together, count = std::min(together, pixels - first);
+      with_floats(x.data<T>() + first * n, out.data<T>() + first * n, count * n,
                   [&](const float* from, float* into) {
-                    norm_pixel(from, into, n, factors, offsets, with_silu);
+                    norm_pixels(from, into, count, n, factors, offsets, with_silu);
                   });
     });
   });

@@ -259,6 +259,8 @@ REELMESH_CLONES void add_pixels(const float* x, std::int64_t pixels, std::int64_
       std::memcpy(&square[part], squares + first + part * width, sizeof(Doubles));
     }
     for (std::int64_t pixel = 0; pixel < pixels; ++pixel) {
+      // The pixels that follow in the row are those of the next cell, after other rows.
+      __builtin_prefetch(x + (pixels + pixel) * channels + first);
 #pragma GCC unroll 4
       for (std::int64_t part = 0; part < parts; ++part) {
         Floats narrow;
@@ -341,12 +343,15 @@ std::vector<ExactSum> group_sums(const Tensor& x, std::int64_t groups, std::int6
   return result;
 }
 
-REELMESH_CLONES void spatial_norm_pixel(const float* x, float* y, std::int64_t n,
-                                        const float* factor, const float* offset,
-                                        const float* scale, const float* shift) {
+// Pixels of n channels with the same scale and shift.
+REELMESH_CLONES void spatial_norm_pixels(const float* x, float* y, std::int64_t pixels,
+                                         std::int64_t n, const float* factor, const float* offset,
+                                         const float* scale, const float* shift) {
+  for (std::int64_t pixel = 0; pixel < pixels; ++pixel, x += n, y += n) {
 #pragma GCC ivdep
-  for (std::int64_t i = 0; i < n; ++i) {
-    y[i] = silu((x[i] * factor[i] + offset[i]) * scale[i] + shift[i]);
+    for (std::int64_t i = 0; i < n; ++i) {
+      y[i] = silu((x[i] * factor[i] + offset[i]) * scale[i] + shift[i]);
+    }
   }
 }
 
@@ -363,22 +368,24 @@ void spatial_norm_silu(const Tensor& x, const SpatialNorm& norm, Tensor& out) {
       const std::int64_t latent_row = row * latent_rows / rows;
       auto* modulation =
           static_cast<float*>(thread_scratch(5, static_cast<std::size_t>(2 * n) * sizeof(float)));
-      std::int64_t loaded = -1;
-      for (std::int64_t column = 0; column < columns; ++column) {
-        const std::int64_t at = (task * columns + column) * n;
-        const std::int64_t latent =
-            ((norm.latent_frame[static_cast<std::size_t>(frame)] * latent_rows + latent_row) *
-                 latent_columns +
-             column * latent_columns / columns) *
-            n;
-        if (latent != loaded) {
-          convert(norm.scale.data<T>() + latent, modulation, n);
-          convert(norm.shift.data<T>() + latent, modulation + n, n);
-          loaded = latent;
-        }
-        with_floats(x.data<T>() + at, out.data<T>() + at, n, [&](const float* from, float* into) {
-          spatial_norm_pixel(from, into, n, factors, offsets, modulation, modulation + n);
-        });
+      const std::int64_t latent_row_at =
+          (norm.latent_frame[static_cast<std::size_t>(frame)] * latent_rows + latent_row) *
+          latent_columns;
+      for (std::int64_t column = 0; column < columns;) {
+        const std::int64_t latent_column = column * latent_columns / columns;
+        // The first column of the next latent one, by the same rounding.
+        const std::int64_t next =
+            ((latent_column + 1) * columns + latent_columns - 1) / latent_columns;
+        const std::int64_t at = (task * columns + column) * n, pixels = next - column;
+        const std::int64_t latent = (latent_row_at + latent_column) * n;
+        convert(norm.scale.data<T>() + latent, modulation, n);
+        convert(norm.shift.data<T>() + latent, modulation + n, n);
+        with_floats(x.data<T>() + at, out.data<T>() + at, pixels * n,
+                    [&](const float* from, float* into) {
+                      spatial_norm_pixels(from, into, pixels, n, factors, offsets, modulation,
+                                          modulation + n);
+                    });
+        column = next;
       }
     });
   });

@@ -1,5 +1,6 @@
 #pragma once
 // Rows of tensors as floats on the CPU. Rows of float32 are not copied.
+#include <algorithm>
 #include <cstdint>
 #include <type_traits>
 
@@ -11,6 +12,12 @@ namespace reelmesh::ops {
 /// The calling thread's buffer for a row of n values.
 inline float* row_scratch(std::int64_t n) {
   return static_cast<float*>(thread_scratch(4, static_cast<std::size_t>(n) * sizeof(float)));
+}
+
+/// Pixels of n channels whose floats leave half of a core's L1 cache free.
+inline std::int64_t pixels_together(std::int64_t n) {
+  constexpr std::int64_t values = (16 << 10) / sizeof(float);
+  return std::max<std::int64_t>(1, values / n);
 }
 
 /// These values as floats: where they are, or in the thread's scratch.

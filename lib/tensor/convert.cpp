@@ -76,6 +76,34 @@ inline void convert_each(const void* __restrict source, void* __restrict target,
   }
 }
 
+// In vectors of 8: GCC turns the loop above into twice as many instructions.
+template <>
+inline void convert_each<float, BFloat16>(const void* __restrict source, void* __restrict target,
+                                          std::int64_t count) {
+  constexpr std::int64_t width = 8, bytes = sizeof(float);
+  using Floats [[gnu::vector_size(width * bytes)]] = float;
+  using Words [[gnu::vector_size(width * bytes)]] = std::uint32_t;
+  using Halves [[gnu::vector_size(width * sizeof(BFloat16))]] = std::uint16_t;
+  const auto* from = static_cast<const std::byte*>(source);
+  auto* into = static_cast<BFloat16*>(target);
+  const std::int64_t even = count / width * width;
+  for (std::int64_t i = 0; i < even; i += width) {
+    Floats x;
+    std::memcpy(&x, from + i * bytes, sizeof(x));
+    Words bits;
+    std::memcpy(&bits, &x, sizeof(bits));
+    Words rounded = (bits + 0x7fffU + ((bits >> 16) & 1U)) >> 16;
+    rounded = x == x ? rounded : Words{} + 0x7fc0U;
+    const Halves halves = __builtin_convertvector(rounded, Halves);
+    std::memcpy(static_cast<void*>(into + i), &halves, sizeof(halves));
+  }
+  for (std::int64_t i = even; i < count; ++i) {
+    float x;
+    std::memcpy(&x, from + i * bytes, sizeof(x));
+    into[i] = narrow<BFloat16>(x);
+  }
+}
+
 // One function for each pair of types, because templates cannot have target clones.
 #define REELMESH_CONVERT(name, From, Into)                                          \
   REELMESH_CLONES void name(const void* source, void* target, std::int64_t count) { \
