@@ -93,28 +93,57 @@ Tensor as(DType dtype, const Tensor& x) {
   return out;
 }
 
+// Columns [first, first + columns) of rows [row, row + rows), which are at `from`, go to rows of
+// `into`, whose columns are `row` and those that follow.
+template <class T>
+void transpose(const T* from, std::int64_t in, std::int64_t rows, std::int64_t first,
+               std::int64_t columns, T* into, std::int64_t stride, std::int64_t row) {
+  constexpr std::int64_t together = 8;  // rows that a cache holds, whatever their distance
+  for (std::int64_t begin = 0; begin < rows; begin += together) {
+    const T* block = from + begin * in + first;
+    T* to = into + row + begin;
+    const std::int64_t some = std::min(together, rows - begin);
+    for (std::int64_t column = 0; column < columns; ++column) {
+      for (std::int64_t r = 0; r < some; ++r) to[column * stride + r] = block[r * in + column];
+    }
+  }
+}
+
 }  // namespace
 
-WeightRows transposed(const WeightRows& weight) {
+WeightRows transposed(const WeightRows& weight, bool in_memory) {
   WeightRows result = weight;
   std::swap(result.in, result.out);
   result.float8 = nullptr;
+  if (in_memory) {
+    Tensor all = Tensor::empty({weight.out, weight.in}, weight.dtype, weight.device.host());
+    if (all.device().only_shapes) return result;
+    constexpr std::int64_t some = 64;
+    parallel_for((weight.out + some - 1) / some, 1, [&](std::int64_t i) {
+      const std::int64_t first = i * some;
+      weight.read(first, std::min(some, weight.out - first), at(all, first * weight.in), weight.in);
+    });
+    result.read = [all = std::as_const(all)](std::int64_t first, std::int64_t count, void* into,
+                                             std::int64_t stride) {
+      visit_float(all.dtype(), [&](auto type) {
+        using T = decltype(type);
+        transpose(all.data<T>(), all.shape(1), all.shape(0), first, count, static_cast<T*>(into),
+                  stride, 0);
+      });
+    };
+    return result;
+  }
   result.read = [weight](std::int64_t first, std::int64_t count, void* into, std::int64_t stride) {
     constexpr std::int64_t block_rows = 64;
     std::vector<std::byte> block(
         static_cast<std::size_t>(block_rows * weight.in * size_of(weight.dtype)));
     visit_float(weight.dtype, [&](auto type) {
       using T = decltype(type);
-      const T* from = reinterpret_cast<const T*>(block.data());
-      T* to = static_cast<T*>(into);
       for (std::int64_t row = 0; row < weight.out; row += block_rows) {
         const std::int64_t rows = std::min(block_rows, weight.out - row);
         weight.read(row, rows, block.data(), weight.in);
-        for (std::int64_t column = 0; column < count; ++column) {
-          for (std::int64_t r = 0; r < rows; ++r) {
-            to[column * stride + row + r] = from[r * weight.in + first + column];
-          }
-        }
+        transpose(reinterpret_cast<const T*>(block.data()), weight.in, rows, first, count,
+                  static_cast<T*>(into), stride, row);
       }
     });
   };

@@ -27,8 +27,9 @@ struct WeightRows {
   std::shared_ptr<const Float8Rows> float8 = nullptr;
 };
 
-/// The transposed weight, [in, out]. Rows are read in blocks, and each block once for every call.
-WeightRows transposed(const WeightRows& weight);
+/// The transposed weight, [in, out]. in_memory: its rows are read now, into a copy in host memory
+/// that the result keeps; otherwise all of them for every call.
+WeightRows transposed(const WeightRows& weight, bool in_memory);
 
 /// How the weight [out, in] of a linear layer is stored for multiplication, without its values. It
 /// consists of units that are made independently: on the CPU tiles of at most 192 output columns,

@@ -2,11 +2,8 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <cstring>
 #include <optional>
 #include <utility>
-
-#include "ops/parallel.hpp"
 
 namespace reelmesh {
 
@@ -95,32 +92,6 @@ LinearParameters linear_parameters(const Checkpoint& weights, const std::vector<
     }
   }
   return layer;
-}
-
-ops::WeightRows transposed_weight(const LinearParameters& layer, bool in_memory) {
-  ops::WeightRows weight = layer.weight;
-  if (in_memory) {
-    Tensor all = Tensor::empty({weight.out, weight.in}, weight.dtype, weight.device.host());
-    const std::int64_t row_bytes = weight.in * size_of(weight.dtype);
-    if (!all.device().only_shapes) {
-      constexpr std::int64_t some = 64;
-      ops::parallel_for((weight.out + some - 1) / some, 1, [&](std::int64_t i) {
-        const std::int64_t first = i * some;
-        weight.read(first, std::min(some, weight.out - first),
-                    static_cast<std::byte*>(all.raw()) + first * row_bytes, weight.in);
-      });
-      weight.read = [all, row_bytes](std::int64_t first, std::int64_t count, void* into,
-                                     std::int64_t stride) {
-        const std::int64_t size = size_of(all.dtype());
-        for (std::int64_t r = 0; r < count; ++r) {
-          std::memcpy(static_cast<std::byte*>(into) + r * stride * size,
-                      static_cast<const std::byte*>(all.raw()) + (first + r) * row_bytes,
-                      static_cast<std::size_t>(row_bytes));
-        }
-      };
-    }
-  }
-  return ops::transposed(weight);
 }
 
 Tensor channel_first(const Tensor& x, std::int64_t channels) {

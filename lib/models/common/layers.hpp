@@ -18,10 +18,6 @@ LinearParameters linear_parameters(const Checkpoint& weights, const std::vector<
                                    std::int64_t in, std::int64_t out, DType dtype, bool bias = true,
                                    const Shape& stored = {});
 
-/// The weight of the product that gives the gradient of such a layer's input, [in, all outputs].
-/// in_memory: the rows that are read are those of a copy in host memory, which the result keeps.
-ops::WeightRows transposed_weight(const LinearParameters& layer, bool in_memory);
-
 /// Loads <name>.weight [out, in] and, if `bias`, <name>.bias [out]. Errors as Checkpoint::load.
 ops::Linear load_linear(const Checkpoint& weights, const std::string& name, std::int64_t in,
                         std::int64_t out, DType dtype, bool bias = true);

@@ -205,8 +205,8 @@ ops::Linear LayerMaker::backward(const Made& made, std::size_t piece) {
   if (weights_.device().is_cuda()) {
     return (passes != nullptr ? passes->again(product) : product).backward();
   }
-  const ops::WeightRows transposed = transposed_weight(made.parameters(weights_, false)[piece],
-                                                       placement_.residence != Residence::host);
+  const ops::WeightRows transposed = ops::transposed(made.parameters(weights_, false)[piece].weight,
+                                                     placement_.residence != Residence::host);
   return passes != nullptr ? passes->add(transposed, {}) : ops::Linear(transposed);
 }
 
@@ -217,7 +217,7 @@ void LayerMaker::Made::set_together(const Checkpoint& weights) {
     // On GPUs the gradient of the input comes from the same values.
     ops::Linear& backward = trained->backward[i];
     if (weights.device().is_cuda() || backward.in_features() == 0) continue;
-    backward.set_together(transposed_weight(pieces[i], true));
+    backward.set_together(ops::transposed(pieces[i].weight, true));
   }
 }
 
