@@ -118,29 +118,31 @@ struct Sgd {
 // Elements of moments that are not kept are those of one variable, 0 before each update.
 template <class Rule>
 REELMESH_CLONES void update_elements(const Rule& rule, float* __restrict parameters,
-                                     const float* __restrict gradients, float* __restrict first,
+                                     float* __restrict gradients, float* __restrict first,
                                      float* __restrict second, std::int64_t count) {
   if (second != nullptr) {
     for (std::int64_t i = 0; i < count; ++i) {
       rule(parameters[i], gradients[i], first[i], second[i]);
+      gradients[i] = 0;
     }
   } else if (first != nullptr) {
     for (std::int64_t i = 0; i < count; ++i) {
       float none = 0;
       rule(parameters[i], gradients[i], first[i], none);
+      gradients[i] = 0;
     }
   } else {
     for (std::int64_t i = 0; i < count; ++i) {
       float none = 0, neither = 0;
       rule(parameters[i], gradients[i], none, neither);
+      gradients[i] = 0;
     }
   }
 }
 
 template <class Rule>
-void update_all(std::span<float> parameters, std::span<const float> gradients,
-                std::span<float> first, std::span<float> second, const Update& by,
-                const S& settings) {
+void update_all(std::span<float> parameters, std::span<float> gradients, std::span<float> first,
+                std::span<float> second, const Update& by, const S& settings) {
   const Rule rule(by, settings);
   const auto part = [](std::span<float> of, std::int64_t begin) {
     return of.empty() ? nullptr : of.data() + begin;
@@ -173,9 +175,9 @@ const Optimizer& optimizer_named(std::string_view name) {
   return *found;
 }
 
-void update(const Optimizer& optimizer, std::span<float> parameters,
-            std::span<const float> gradients, std::span<float> first, std::span<float> second,
-            const Update& by, const OptimizerSettings& settings) {
+void update(const Optimizer& optimizer, std::span<float> parameters, std::span<float> gradients,
+            std::span<float> first, std::span<float> second, const Update& by,
+            const OptimizerSettings& settings) {
   const std::size_t count = parameters.size(), moments = optimizer.moments(settings).size();
   expect(gradients.size() == count && first.size() == (moments > 0 ? count : 0) &&
              second.size() == (moments > 1 ? count : 0),

@@ -30,11 +30,10 @@ struct Optimizer {
   std::span<const Setting> settings;
   /// Names of the running means that it keeps of each parameter's gradients, at most two.
   std::span<const std::string_view> (*moments)(const OptimizerSettings& settings);
-  /// Updates some parameters and their moments in place. Spans have the same length, that of
-  /// moments that are not kept is 0; moments are 0 before the first update.
-  void (*update)(std::span<float> parameters, std::span<const float> gradients,
-                 std::span<float> first, std::span<float> second, const Update& by,
-                 const OptimizerSettings& settings);
+  /// Updates some parameters and their moments in place; the gradients are 0 then. Spans have the
+  /// same length, that of moments that are not kept is 0; moments are 0 before the first update.
+  void (*update)(std::span<float> parameters, std::span<float> gradients, std::span<float> first,
+                 std::span<float> second, const Update& by, const OptimizerSettings& settings);
 
   bool uses(Setting setting) const;
 };
@@ -48,8 +47,8 @@ std::span<const Optimizer> optimizers();
 const Optimizer& optimizer_named(std::string_view name);
 
 /// Optimizer::update with lengths that are checked: Error(internal) if they differ.
-void update(const Optimizer& optimizer, std::span<float> parameters,
-            std::span<const float> gradients, std::span<float> first, std::span<float> second,
-            const Update& by, const OptimizerSettings& settings);
+void update(const Optimizer& optimizer, std::span<float> parameters, std::span<float> gradients,
+            std::span<float> first, std::span<float> second, const Update& by,
+            const OptimizerSettings& settings);
 
 }  // namespace reelmesh::ops

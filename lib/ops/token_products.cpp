@@ -2,12 +2,15 @@
 
 #include <algorithm>
 
+#include "base/clones.hpp"
 #include "ops/cuda/backward.hpp"
 #include "ops/onednn.hpp"
 #include "ops/operation.hpp"
+#include "ops/packing.hpp"
 #include "ops/parallel.hpp"
 #include "tensor/convert.hpp"
 #include "tensor/dispatch.hpp"
+#include "tensor/ledger.hpp"
 
 namespace reelmesh::ops {
 namespace {
@@ -15,6 +18,8 @@ namespace {
 // Rows of a tile are those of a LoRA of usual rank; calls of wider tiles cost less beside their
 // work.
 constexpr std::int64_t block_tokens = 512, tile = 64, tile_columns = 192;
+// Blocks whose sums are added before they go to memory.
+constexpr std::int64_t blocks_together = 4;
 
 std::int64_t count_of(std::int64_t n, std::int64_t size) { return (n + size - 1) / size; }
 
@@ -23,11 +28,11 @@ std::int64_t count_of(std::int64_t n, std::int64_t size) { return (n + size - 1)
 // columns nor on its place among them.
 struct BlockProduct {
   BlockProduct(std::int64_t tokens, DType compute)
-      : depth(count_of(tokens, depth_unit) * depth_unit),
+      : depth(depth_of(tokens)),
         product(tile, tile_columns, depth, compute),
         packing(product.packing(false, tile_columns)) {}
 
-  static constexpr std::int64_t depth_unit = 32;
+  static std::int64_t depth_of(std::int64_t tokens) { return count_of(tokens, 32) * 32; }
   std::int64_t depth;  // tokens with padding
   TileProduct product;
   Primitive packing;
@@ -50,6 +55,10 @@ void pack_transposed(const Tensor& a, std::int64_t first, std::int64_t count, st
   }
 }
 
+REELMESH_CLONES void add_elements(float* sums, const float* x, std::int64_t n) {
+  for (std::int64_t i = 0; i < n; ++i) sums[i] += x[i];
+}
+
 template <class T, class C>
 Tensor products(const Tensor& a, const Tensor& b) {
   const std::int64_t tokens = a.shape(0), m = a.shape(1), n = b.shape(1);
@@ -61,16 +70,18 @@ Tensor products(const Tensor& a, const Tensor& b) {
   const auto product_of = [&](std::int64_t block) -> const BlockProduct& {
     return block + 1 < blocks ? whole : last;
   };
-  // aᵀ in tiles [block][row tile][row][token].
-  Tensor left = Tensor::zeros({blocks * row_tiles * tile * block_tokens}, dtype_of<C>());
+  // aᵀ in tiles [block][row tile][row][token], with zeros where there are no rows or tokens.
+  Tensor left = Tensor::empty({blocks * row_tiles * tile * block_tokens}, dtype_of<C>());
   C* const left_tiles = left.data<C>();
   const auto left_tile = [&](std::int64_t block, std::int64_t row_tile) {
     return left_tiles + (block * row_tiles + row_tile) * tile * block_tokens;
   };
   parallel_for(blocks * row_tiles, 1, [&](std::int64_t task) {
     const std::int64_t block = task / row_tiles, row = task % row_tiles * tile;
-    pack_transposed<T>(a, block * block_tokens, count(block), row, std::min(tile, m - row),
-                       product_of(block).depth, left_tile(block, task % row_tiles));
+    const std::int64_t rows = std::min(tile, m - row), depth = product_of(block).depth;
+    C* into = left_tile(block, task % row_tiles);
+    if (rows < tile || count(block) < depth) std::fill_n(into, tile * depth, C(0.0F));
+    pack_transposed<T>(a, block * block_tokens, count(block), row, rows, depth, into);
   });
   Tensor out = Tensor::empty({m, n}, DType::float32);
   // A task has a tile of columns with some of the tiles of rows.
@@ -86,30 +97,58 @@ Tensor products(const Tensor& a, const Tensor& b) {
       return thread_scratch(slot, static_cast<std::size_t>(bytes));
     };
     constexpr auto size = static_cast<std::int64_t>(sizeof(C));
+    constexpr std::int64_t elements = tile * tile_columns;
     auto* dense = static_cast<C*>(scratch(0, whole.depth * tile_columns * size));
-    auto* packed = static_cast<C*>(scratch(
-        1, std::max(whole.product.packed_elements(), last.product.packed_elements()) * size));
-    auto* sums = static_cast<float*>(scratch(2, tile * tile_columns * size_of(DType::float32)));
+    const std::int64_t packed_elements =
+        std::max(whole.product.packed_elements(), last.product.packed_elements());
+    auto* packed = static_cast<C*>(scratch(1, blocks_together * packed_elements * size));
+    auto* sums = static_cast<float*>(scratch(2, 2 * elements * size_of(DType::float32)));
+    float* totals = sums + elements;
     std::fill_n(dense, whole.depth * tile_columns, C(0.0F));
-    for (std::int64_t block = 0; block < blocks; ++block) {
-      const std::int64_t first = block * block_tokens, depth = product_of(block).depth;
-      for (std::int64_t t = 0; t < count(block); ++t) {
-        convert(b.data<T>() + (first + t) * n + column, dense + t * tile_columns, columns);
+    for (std::int64_t block = 0; block < blocks; block += blocks_together) {
+      const std::int64_t some = std::min(blocks_together, blocks - block);
+      for (std::int64_t i = 0; i < some; ++i) {
+        const std::int64_t first = (block + i) * block_tokens, tokens_here = count(block + i);
+        for (std::int64_t t = 0; t < tokens_here; ++t) {
+          convert(b.data<T>() + (first + t) * n + column, dense + t * tile_columns, columns);
+        }
+        const BlockProduct& of_block = product_of(block + i);
+        std::fill(dense + tokens_here * tile_columns, dense + of_block.depth * tile_columns,
+                  C(0.0F));
+        of_block.packing.run({dense, packed + i * packed_elements});
       }
-      std::fill(dense + count(block) * tile_columns, dense + depth * tile_columns, C(0.0F));
-      product_of(block).packing.run({dense, packed});
       for (std::int64_t row_tile = first_tile; row_tile < end_tile; ++row_tile) {
-        product_of(block).product.run(left_tile(block, row_tile), packed, sums);
         const std::int64_t rows = std::min(tile, m - row_tile * tile);
+        float* into = out.data<float>() + row_tile * tile * n + column;
+        if (block == 0) {
+          std::fill_n(totals, elements, 0.0F);
+        } else {
+          for (std::int64_t r = 0; r < rows; ++r) {
+            std::copy_n(into + r * n, columns, totals + r * tile_columns);
+          }
+        }
+        for (std::int64_t i = 0; i < some; ++i) {
+          product_of(block + i).product.run(left_tile(block + i, row_tile),
+                                            packed + i * packed_elements, sums);
+          add_elements(totals, sums, elements);
+        }
         for (std::int64_t r = 0; r < rows; ++r) {
-          float* total = out.data<float>() + (row_tile * tile + r) * n + column;
-          if (block == 0) std::fill_n(total, columns, 0.0F);
-          for (std::int64_t c = 0; c < columns; ++c) total[c] += sums[r * tile_columns + c];
+          std::copy_n(totals + r * tile_columns, columns, into + r * n);
         }
       }
     }
   });
   return out;
+}
+
+// As products() takes it.
+void note_scratch(std::int64_t tokens, DType compute) {
+  const std::int64_t depth = BlockProduct::depth_of(std::min(tokens, block_tokens));
+  Ledger& ledger = Ledger::current();
+  ledger.note_scratch(0, depth * tile_columns * size_of(compute));
+  ledger.note_scratch(1, blocks_together * packed_matrix_bytes(depth, tile_columns, compute,
+                                                               ledger.precision().packed_for));
+  ledger.note_scratch(2, 2 * tile * tile_columns * size_of(DType::float32));
 }
 
 // Adds tokens [first, first + count) to total [column], for columns [column, column + columns).
@@ -190,6 +229,7 @@ Tensor token_products(const Tensor& a, const Tensor& b) {
           const Tensor left = Tensor::empty(
               {count_of(tokens, block_tokens) * count_of(m, tile) * tile * block_tokens}, compute,
               a.device());
+          note_scratch(tokens, compute);
         }
         return out;
       });

@@ -268,17 +268,17 @@ void Parameters::update_together(std::int64_t step, double rate, double factor,
     return;
   }
   Tensor values = values_.rows(begin(), own_size());
-  ops::update(*settings_.optimizer, values.span<float>(), std::as_const(gradients_).span<float>(),
+  ops::update(*settings_.optimizer, values.span<float>(), gradients_.span<float>(),
               moments_[0].span<float>(), moments_[1].span<float>(),
               {.step = step + 1, .rate = rate, .factor = factor / static_cast<double>(samples)},
               settings_.optimizer_settings);
-  ops::parallel_parts(
-      own_size(), gradient_elements_of_task, [&](std::int64_t first, std::int64_t count) {
-        std::fill_n(gradients_.data<float>() + first, count, 0.0F);
-        if (!settings_.ema) return;
-        move_towards(mean_.data<float>() + first, std::as_const(values).data<float>() + first,
-                     count, static_cast<float>(1 - *settings_.ema));
-      });
+  if (settings_.ema) {
+    ops::parallel_parts(
+        own_size(), gradient_elements_of_task, [&](std::int64_t first, std::int64_t count) {
+          move_towards(mean_.data<float>() + first, std::as_const(values).data<float>() + first,
+                       count, static_cast<float>(1 - *settings_.ema));
+        });
+  }
   gather_values_together();
 }
 
