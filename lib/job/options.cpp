@@ -565,8 +565,8 @@ std::vector<Option> numerics_options() {
          return yes_no(by.on_gpu && job.numerics.tf32);
        }},
       {"numerics.reproducible", "yes|no",
-       "same bits for every layout. no: GPUs may choose the algorithm of a matrix product by its "
-       "local number of rows; CPUs ignore it",
+       "same bits for every layout: unlike processors or GPUs are refused. no: a warning, and GPUs "
+       "may choose the algorithm of a matrix product by its local number of rows",
        "yes", Effect::fingerprint,
        [](Draft& d, Text text, Where option) {
          d.job.numerics.reproducible = parse_switch(text, option);

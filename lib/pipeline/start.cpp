@@ -9,7 +9,7 @@
 #include "comm/together.hpp"
 #include "forecast/plan_job.hpp"
 #include "job/host_memory.hpp"
-#include "job/unlike_gpus.hpp"
+#include "job/unlike_devices.hpp"
 #include "layout/convolutions.hpp"
 #include "ops/convolution.hpp"
 #include "ops/packing.hpp"
@@ -24,6 +24,7 @@ Devices find_devices_together(const comm::Group& ranks, const Job& job) {
   if (found.device.is_cuda()) {
     require_like_gpus(ranks, job, found.device);
   } else {
+    require_like_processors(ranks, job);
     agree_on_products(ranks, job);
   }
   found.launched = ranks.use_device(found.device, job.transport, job.device_timeout);

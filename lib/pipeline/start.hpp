@@ -14,7 +14,7 @@ struct Devices {
 };
 
 /// Sets threads and products as the job says. Errors as find_device, agree_on_products,
-/// require_like_gpus and comm::Group::use_device. Collective.
+/// require_like_gpus, require_like_processors and comm::Group::use_device. Collective.
 Devices find_devices_together(const comm::Group& ranks, const Job& job);
 
 /// The ranks agree on the conditions, so that all of them compute the same plan. Collective.

@@ -49,13 +49,32 @@ class Products(Scratch):
         self.assertIn("numerics.products = bfloat16 needs AVX-512", outcome.lines(ERROR)[0])
         self.assertFalse((self.folder / "output").exists())
 
+    def run_unlike(self, instructions, name="output", **more):
+        """A job whose ranks have these vector instructions."""
+        words = [PROGRAM, "run", *arguments({"device.backend": "cpu"} | self.options(name, **more))]
+        return execute(launch(*(["env", f"ONEDNN_MAX_CPU_ISA={isa}", *words]
+                                for isa in instructions)))
+
+    def test_unlike_processors_are_refused(self):
+        latents = {}
+        for isa in ("AVX2", "SSE41"):
+            self.assertEqual(self.run_unlike([isa, isa], isa, numerics__dtype="float32").status, 0)
+            latents[isa] = read_clip(self.folder / isa)["latents"].tobytes()
+        self.assertNotEqual(*latents.values())  # so that bits would depend on the layout
+        outcome = self.run_unlike(["AVX2", "SSE41", "AVX2"], numerics__dtype="float32")
+        self.assertEqual(outcome.status, 69, outcome)
+        self.assertEqual(len(outcome.lines(ERROR)), 1, outcome)
+        self.assertIn("the processors of the ranks differ, so bits would depend on the layout: vector "
+                      "instructions: AVX2 (ranks 0, 2), SSE4.1 (rank 1); use", outcome.lines(ERROR)[0])
+        self.assertFalse((self.folder / "output").exists())
+
     def test_vectors_are_recorded_and_plain_code_is_told(self):
-        words = [PROGRAM, "run", *arguments({"device.backend": "cpu"} | self.options())]
-        outcome = execute(launch(["env", "ONEDNN_MAX_CPU_ISA=AVX2", *words],
-                                 ["env", "ONEDNN_MAX_CPU_ISA=SSE41", *words]))
+        outcome = self.run_unlike(["AVX2", "SSE41"], numerics__reproducible="no")
         self.assertEqual(outcome.status, 0, outcome)
-        self.assertEqual(len(outcome.lines(WARNING)), 1, outcome)
-        self.assertIn("rank 1 computes without AVX2", outcome.lines(WARNING)[0])
+        self.assertEqual(len(outcome.lines(WARNING)), 2, outcome)
+        self.assertIn("the processors of the ranks differ, so bits may depend on the layout: vector "
+                      "instructions: AVX2 (rank 0), SSE4.1 (rank 1)", outcome.lines(WARNING)[0])
+        self.assertIn("rank 1 computes without AVX2", outcome.lines(WARNING)[1])
         with h5py.File(self.folder / "output" / "job.h5") as file:
             self.assertEqual(list(file["provenance/hosts"]["vectors"]), [b"AVX2", b"SSE4.1"])
 
@@ -63,7 +82,8 @@ class Products(Scratch):
         self.make(self.options("one"))
         if products_of(self.folder / "one") == "float32":
             self.skipTest("this processor multiplies bfloat16 tensors in float32")
-        words = [PROGRAM, "run", *arguments({"device.backend": "cpu"} | self.options("two"))]
+        options = self.options("two", numerics__reproducible="no")
+        words = [PROGRAM, "run", *arguments({"device.backend": "cpu"} | options)]
         isa = ["=".join(pair) for pair in AVX2_ONLY.items()]
         outcome = execute(launch(words, ["env", *isa, *words]))
         self.assertEqual(outcome.status, 0, outcome)

@@ -1,5 +1,5 @@
 #pragma once
-// Whether the ranks of a job have the same kind of GPU, driver and libraries.
+// Whether the ranks of a job have the same kind of processor, or of GPU, driver and libraries.
 #include <string>
 #include <vector>
 
@@ -18,5 +18,9 @@ std::string differences_text(const std::vector<std::vector<Fact>>& of_ranks);
 /// bits may depend on the layout: Error(unavailable) on all ranks, with numerics.reproducible = no
 /// a warning. Collective.
 void require_like_gpus(const comm::Group& world, const Job& job, Device device);
+
+/// The same of the processors, whose vector instructions decide in which order oneDNN's kernels add
+/// (ops::vector_instructions). Errors and warnings as above. Collective.
+void require_like_processors(const comm::Group& world, const Job& job);
 
 }  // namespace reelmesh

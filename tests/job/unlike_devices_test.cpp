@@ -1,5 +1,5 @@
 // What is said of ranks with other GPUs, drivers or libraries.
-#include "job/unlike_gpus.hpp"
+#include "job/unlike_devices.hpp"
 
 #include <gtest/gtest.h>
 

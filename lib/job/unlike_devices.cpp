@@ -1,10 +1,11 @@
-#include "job/unlike_gpus.hpp"
+#include "job/unlike_devices.hpp"
 
 #include <algorithm>
 
 #include "base/error.hpp"
 #include "base/log.hpp"
 #include "comm/group_values.hpp"
+#include "ops/products.hpp"
 
 namespace reelmesh {
 namespace {
@@ -65,9 +66,10 @@ std::string differences_text(const std::vector<std::vector<Fact>>& of_ranks) {
   return text;
 }
 
-void require_like_gpus(const comm::Group& world, const Job& job, Device device) {
-  if (world.size() == 1) return;
-  const std::vector<Fact> own = facts_of(device, job.transport != Transport::mpi);
+namespace {
+
+// The facts of all ranks, which have the same names.
+std::vector<std::vector<Fact>> gather(const comm::Group& world, const std::vector<Fact>& own) {
   std::vector<std::string> values;
   for (const auto& [name, value] : own) values.push_back(value);
   std::vector<std::vector<Fact>> of_ranks;
@@ -75,15 +77,36 @@ void require_like_gpus(const comm::Group& world, const Job& job, Device device) 
     std::vector<Fact>& facts = of_ranks.emplace_back(own);
     for (std::size_t i = 0; i < facts.size(); ++i) facts[i].second = found.at(i);
   }
-  forget_unused_nccl(of_ranks);
+  return of_ranks;
+}
+
+// devices: "GPUs"; alike: what hosts would have to have.
+void require_like(const std::vector<std::vector<Fact>>& of_ranks, const Job& job,
+                  std::string_view devices, std::string_view alike) {
   const std::string differences = differences_text(of_ranks);
   if (differences.empty()) return;
-  require(
-      !job.numerics.reproducible, Status::unavailable,
-      "the GPUs of the ranks differ, so bits would depend on the layout: {}; use hosts with the "
-      "same GPUs, drivers and libraries, or numerics.reproducible = no",
-      differences);
-  log::warning("the GPUs of the ranks differ, so bits may depend on the layout: {}", differences);
+  require(!job.numerics.reproducible, Status::unavailable,
+          "the {} of the ranks differ, so bits would depend on the layout: {}; use hosts with the "
+          "same {}, or numerics.reproducible = no",
+          devices, differences, alike);
+  log::warning("the {} of the ranks differ, so bits may depend on the layout: {}", devices,
+               differences);
+}
+
+}  // namespace
+
+void require_like_gpus(const comm::Group& world, const Job& job, Device device) {
+  if (world.size() == 1) return;
+  std::vector<std::vector<Fact>> of_ranks =
+      gather(world, facts_of(device, job.transport != Transport::mpi));
+  forget_unused_nccl(of_ranks);
+  require_like(of_ranks, job, "GPUs", "GPUs, drivers and libraries");
+}
+
+void require_like_processors(const comm::Group& world, const Job& job) {
+  const Fact own{"vector instructions", ops::vector_instructions()};
+  require_like(gather(world, {own}), job, "processors",
+               "vector instructions, set ONEDNN_MAX_CPU_ISA on all ranks to what all have");
 }
 
 }  // namespace reelmesh
