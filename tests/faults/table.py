@@ -24,7 +24,7 @@ FAULTS = [
           "Utf8.KnowsTheFormsThatAreNotAllowed"),
 
     Fault("halves_are_rounded_up", "lib/tensor/convert.cpp",
-          "(u + 0x7fffU + ((u >> 16) & 1U)) >> 16", "(u + 0x8000U) >> 16",
+          "(bits + 0x7fffU + ((bits >> 16) & 1U)) >> 16", "(bits + 0x8000U) >> 16",
           "Convert.NarrowsAsTheScalarTypesDo"),
 
     Fault("infinity_becomes_nan_in_float16", "lib/tensor/convert.cpp",
@@ -59,6 +59,9 @@ FAULTS = [
           "for (int i = 1; i < row_warps; ++i) x[r] += partial[r][i];",
           "for (int i = 2; i < row_warps; ++i) x[r] += partial[r][i];",
           "Norm.RmsNorm", EMULATED),
+    Fault("later_tokens_take_the_place_of_the_first", "lib/ops/token_products.cpp",
+          "if (block == 0) {", "if (block >= 0) {",
+          "TokenProducts.AreThoseOfAPlainLoop"),
     Fault("a_tile_beyond_the_last_row_is_stored", "lib/ops/cuda/token_products.cu",
           "if (row < m && column < n) out[std::int64_t{row} * n + column] = total;",
           "if (column < n) out[std::int64_t{row} * n + column] = total;",
@@ -176,6 +179,9 @@ FAULTS = [
     Fault("the_first_step_counts", "lib/pipeline/step_trial.hpp",
           "sorted(seconds_.begin() + 1, seconds_.end())", "sorted(seconds_.begin(), seconds_.end())",
           "StepTrial.GivesTheMedianWithoutTheFirst"),
+    Fault("unlike_processors_go_unnoticed", "lib/pipeline/start.cpp",
+          "    require_like_processors(ranks, job);\n", "",
+          "Products.test_unlike_processors_are_refused"),
     Fault("each_rank_stops_by_itself", "lib/pipeline/batch_queue.cpp",
           "  group_.max(votes);\n  stopped_ = votes[0] > 0;", "  stopped_ = votes[0] > 0;",
           "Engine.StopsAtEveryPointAndGoesOn"),

@@ -40,7 +40,7 @@ struct Size {
 
 TEST(TokenProducts, AreThoseOfAPlainLoop) {
   for (const Size& size : {Size{1, 1, 1}, Size{37, 3, 5}, Size{512, 64, 64}, Size{513, 65, 64},
-                           Size{700, 8, 130}, Size{1100, 130, 70}}) {
+                           Size{700, 8, 130}, Size{1100, 130, 70}, Size{4700, 70, 200}}) {
     for (const DType dtype : types) {
       const Tensor a = random_tensor({size.tokens, size.m}, 1, dtype);
       const Tensor b = random_tensor({size.tokens, size.n}, 2, dtype);
