@@ -187,7 +187,7 @@ FAULTS = [
           "Engine.StopsAtEveryPointAndGoesOn"),
     Fault("the_median_of_an_even_number_is_the_upper_one", "lib/forecast/prediction.cpp",
           "(times[(times.size() - 1) / 2] + times[times.size() / 2]) / 2", "times[times.size() / 2]",
-          "Prediction.JobIsTheSumOfItsParts"),
+          "Prediction.TextTakesTheMedianOfTheRanksThatHaveLayers"),
 
     Fault("a_trace_of_more_ranks_corrects", "lib/forecast/correction.cpp",
           "require(there == stages.load.size()", "require(there >= stages.load.size()",

@@ -131,6 +131,19 @@ TEST(Prediction, MeasuredStepsTakeThePlaceOfThoseOfTheMachine) {
   EXPECT_EQ(after.load, before.load);
 }
 
+TEST(Prediction, TextTakesTheMedianOfTheRanksThatHaveLayers) {
+  JobPlan plan = planned(some_job(1, constant_machine(1e8)), {0, 0, 0, 0});
+  const auto encode_of = [&](std::initializer_list<double> seconds) {
+    plan.plan.text_time.clear();
+    for (const double rank : seconds) plan.plan.text_time.push_back({.computation = rank});
+    const auto batches = form_batches(plan.clips, plan.kinds, 1);
+    return predict(plan, batches).value().sizes.at(0).encode;
+  };
+  EXPECT_EQ(encode_of({4, 1, 0, 0}), 2.5);
+  EXPECT_EQ(encode_of({4, 0, 1, 3}), 3);
+  EXPECT_EQ(encode_of({0, 0, 0, 0}), 0);
+}
+
 TEST(Prediction, LoadingReadsAndPacksAndTouches) {
   MachineTimes machine = constant_machine(unlimited);
   machine.alone[DType::float32].load = 1e6;
