@@ -74,8 +74,8 @@ if(CMAKE_CUDA_COMPILER)
   if(CMAKE_CUDA_COMPILER_VERSION VERSION_LESS 12.0)
     list(APPEND missing "nvcc 12.0 or newer (found ${CMAKE_CUDA_COMPILER_VERSION})")
   endif()
-  # The module of CMake 3.25 sets a property of a library that CUDA 13 no longer has, unless a project
-  # works with older versions of CMake.
+  # The module of CMake 3.25 sets a property of a library that CUDA 13 no longer has, unless the
+  # project's minimum is an older CMake.
   set(required ${CMAKE_MINIMUM_REQUIRED_VERSION})
   set(CMAKE_MINIMUM_REQUIRED_VERSION 3.24)
   find_package(CUDAToolkit)

@@ -80,15 +80,15 @@ std::vector<std::vector<Fact>> gather(const comm::Group& world, const std::vecto
   return of_ranks;
 }
 
-// devices: "GPUs"; alike: what hosts would have to have.
+// devices: "GPUs"; remedy: what users can do.
 void require_like(const std::vector<std::vector<Fact>>& of_ranks, const Job& job,
-                  std::string_view devices, std::string_view alike) {
+                  std::string_view devices, std::string_view remedy) {
   const std::string differences = differences_text(of_ranks);
   if (differences.empty()) return;
   require(!job.numerics.reproducible, Status::unavailable,
-          "the {} of the ranks differ, so bits would depend on the layout: {}; use hosts with the "
-          "same {}, or numerics.reproducible = no",
-          devices, differences, alike);
+          "the {} of the ranks differ, so bits would depend on the layout: {}; {}, or "
+          "numerics.reproducible = no",
+          devices, differences, remedy);
   log::warning("the {} of the ranks differ, so bits may depend on the layout: {}", devices,
                differences);
 }
@@ -100,13 +100,15 @@ void require_like_gpus(const comm::Group& world, const Job& job, Device device) 
   std::vector<std::vector<Fact>> of_ranks =
       gather(world, facts_of(device, job.transport != Transport::mpi));
   forget_unused_nccl(of_ranks);
-  require_like(of_ranks, job, "GPUs", "GPUs, drivers and libraries");
+  require_like(of_ranks, job, "GPUs", "use hosts with the same GPUs, drivers and libraries");
 }
 
 void require_like_processors(const comm::Group& world, const Job& job) {
   const Fact own{"vector instructions", ops::vector_instructions()};
-  require_like(gather(world, {own}), job, "processors",
-               "vector instructions, set ONEDNN_MAX_CPU_ISA on all ranks to what all have");
+  require_like(
+      gather(world, {own}), job, "processors",
+      "use hosts with the same vector instructions, or set ONEDNN_MAX_CPU_ISA on all ranks to "
+      "instructions that all have");
 }
 
 }  // namespace reelmesh

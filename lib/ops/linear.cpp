@@ -93,18 +93,19 @@ Tensor as(DType dtype, const Tensor& x) {
   return out;
 }
 
-// Columns [first, first + columns) of rows [row, row + rows), which are at `from`, go to rows of
-// `into`, whose columns are `row` and those that follow.
+// into[column · into_stride + row] = from[row · from_stride + column].
 template <class T>
-void transpose(const T* from, std::int64_t in, std::int64_t rows, std::int64_t first,
-               std::int64_t columns, T* into, std::int64_t stride, std::int64_t row) {
+void transpose(const T* from, std::int64_t from_stride, std::int64_t rows, std::int64_t columns,
+               T* into, std::int64_t into_stride) {
   constexpr std::int64_t together = 8;  // rows that a cache holds, whatever their distance
   for (std::int64_t begin = 0; begin < rows; begin += together) {
-    const T* block = from + begin * in + first;
-    T* to = into + row + begin;
+    const T* block = from + begin * from_stride;
+    T* to = into + begin;
     const std::int64_t some = std::min(together, rows - begin);
     for (std::int64_t column = 0; column < columns; ++column) {
-      for (std::int64_t r = 0; r < some; ++r) to[column * stride + r] = block[r * in + column];
+      for (std::int64_t r = 0; r < some; ++r) {
+        to[column * into_stride + r] = block[r * from_stride + column];
+      }
     }
   }
 }
@@ -127,8 +128,8 @@ WeightRows transposed(const WeightRows& weight, bool in_memory) {
                                              std::int64_t stride) {
       visit_float(all.dtype(), [&](auto type) {
         using T = decltype(type);
-        transpose(all.data<T>(), all.shape(1), all.shape(0), first, count, static_cast<T*>(into),
-                  stride, 0);
+        transpose(all.data<T>() + first, all.shape(1), all.shape(0), count, static_cast<T*>(into),
+                  stride);
       });
     };
     return result;
@@ -142,8 +143,8 @@ WeightRows transposed(const WeightRows& weight, bool in_memory) {
       for (std::int64_t row = 0; row < weight.out; row += block_rows) {
         const std::int64_t rows = std::min(block_rows, weight.out - row);
         weight.read(row, rows, block.data(), weight.in);
-        transpose(reinterpret_cast<const T*>(block.data()), weight.in, rows, first, count,
-                  static_cast<T*>(into), stride, row);
+        transpose(reinterpret_cast<const T*>(block.data()) + first, weight.in, rows, count,
+                  static_cast<T*>(into) + row, stride);
       }
     });
   };

@@ -259,7 +259,7 @@ REELMESH_CLONES void add_pixels(const float* x, std::int64_t pixels, std::int64_
       std::memcpy(&square[part], squares + first + part * width, sizeof(Doubles));
     }
     for (std::int64_t pixel = 0; pixel < pixels; ++pixel) {
-      // The pixels that follow in the row are those of the next cell, after other rows.
+      // What follows in the row belongs to the next cell, which is read after other rows.
       __builtin_prefetch(x + (pixels + pixel) * channels + first);
 #pragma GCC unroll 4
       for (std::int64_t part = 0; part < parts; ++part) {

@@ -9,6 +9,9 @@ namespace reelmesh::ops {
 /// x += y in place; same shape and type. Gradients: of x and y.
 void add(Tensor& x, const Tensor& y);
 
+/// sums[i] += x[i] for n elements in host memory, by the calling thread.
+void add_elements(float* sums, const float* x, std::int64_t n);
+
 /// x·y as a new tensor; same shape and type.
 Tensor multiply(const Tensor& x, const Tensor& y);
 

@@ -2,12 +2,12 @@
 
 #include <algorithm>
 
-#include "base/clones.hpp"
 #include "ops/cuda/backward.hpp"
 #include "ops/onednn.hpp"
 #include "ops/operation.hpp"
 #include "ops/packing.hpp"
 #include "ops/parallel.hpp"
+#include "ops/pointwise.hpp"
 #include "tensor/convert.hpp"
 #include "tensor/dispatch.hpp"
 #include "tensor/ledger.hpp"
@@ -53,10 +53,6 @@ void pack_transposed(const Tensor& a, std::int64_t first, std::int64_t count, st
       for (std::int64_t i = 0; i < some; ++i) into[c * depth + t + i] = rows[i][c];
     }
   }
-}
-
-REELMESH_CLONES void add_elements(float* sums, const float* x, std::int64_t n) {
-  for (std::int64_t i = 0; i < n; ++i) sums[i] += x[i];
 }
 
 template <class T, class C>

@@ -65,8 +65,8 @@ inline Float16 narrow(float x) {
 }
 
 template <class From, class Into>
-inline void convert_each(const void* __restrict source, void* __restrict target,
-                         std::int64_t count) {
+[[gnu::always_inline]] inline void convert_in_turn(const void* __restrict source,
+                                                   void* __restrict target, std::int64_t count) {
   const auto* from = static_cast<const std::byte*>(source);
   auto* into = static_cast<Into*>(target);
   for (std::int64_t i = 0; i < count; ++i) {
@@ -76,6 +76,11 @@ inline void convert_each(const void* __restrict source, void* __restrict target,
   }
 }
 
+template <class From, class Into>
+inline void convert_each(const void* __restrict source, void* __restrict target,
+                         std::int64_t count) {
+  convert_in_turn<From, Into>(source, target, count);
+}
 // In vectors of 8: GCC turns the loop above into twice as many instructions.
 template <>
 inline void convert_each<float, BFloat16>(const void* __restrict source, void* __restrict target,
@@ -97,11 +102,7 @@ inline void convert_each<float, BFloat16>(const void* __restrict source, void* _
     const Halves halves = __builtin_convertvector(rounded, Halves);
     std::memcpy(static_cast<void*>(into + i), &halves, sizeof(halves));
   }
-  for (std::int64_t i = even; i < count; ++i) {
-    float x;
-    std::memcpy(&x, from + i * bytes, sizeof(x));
-    into[i] = narrow<BFloat16>(x);
-  }
+  convert_in_turn<float, BFloat16>(from + even * bytes, into + even, count - even);
 }
 
 // One function for each pair of types, because templates cannot have target clones.

@@ -11,6 +11,7 @@
 #include "models/common/random_weights.hpp"
 #include "ops/exact_sum.hpp"
 #include "ops/parallel.hpp"
+#include "ops/pointwise.hpp"
 #include "tensor/ledger.hpp"
 #include "weights/lora.hpp"
 
@@ -33,10 +34,6 @@ RowRange rows_between(std::int64_t first, const Box& part, std::int64_t begin, s
   begin = std::clamp(begin, first, last);
   end = std::clamp(end, first, last);
   return {(begin - first) / columns, (end - begin) / columns};
-}
-
-REELMESH_CLONES void add_elements(float* into, const float* from, std::int64_t count) {
-  for (std::int64_t i = 0; i < count; ++i) into[i] += from[i];
 }
 
 REELMESH_CLONES void move_towards(float* mean, const float* values, std::int64_t count,
@@ -175,7 +172,7 @@ void add_to(Tensor& sum, const Tensor& gradient) {
   if (sum.device().only_shapes) return;
   ops::parallel_parts(
       sum.numel(), gradient_elements_of_task, [&](std::int64_t first, std::int64_t count) {
-        add_elements(sum.data<float>() + first, gradient.data<float>() + first, count);
+        ops::add_elements(sum.data<float>() + first, gradient.data<float>() + first, count);
       });
 }
 

@@ -67,7 +67,7 @@ class GpuErrors(Scratch):
                     self.assertIn(text, outcome.lines(ERROR)[0])
                 self.assertFalse(self.output.exists())
 
-    def test_ranks_with_unlike_devices_or_libraries(self):
+    def test_ranks_with_unlike_gpus_or_libraries(self):
         for environment, difference in (
                 ({"REELMESH_EMULATED_GPU_NAME": "H100"},
                  "GPU: emulated GPU (ranks 0-1), H100 (rank 2);"),
