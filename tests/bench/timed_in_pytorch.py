@@ -170,26 +170,8 @@ def wan(request, config, context):
 def open_sora(request, config, context):
     """The same for Open-Sora. Position tables are not loaded: their values do not affect times."""
     from safetensors.torch import load_file
-    sys.path.insert(0, str(ROOT / "tools/reference"))
-    import opensora_release
-
-    def fused(q, k, v):
-        return torch.nn.functional.scaled_dot_product_attention(
-            *(x.transpose(1, 2) for x in (q, k, v))).transpose(1, 2)
-
-    def of_samples(q, k, v, p, attn_bias):
-        parts = zip(*(x.split(lengths, 1) for x, lengths in (
-            (q, attn_bias.queries), (k, attn_bias.keys), (v, attn_bias.keys))))
-        return torch.cat([fused(*part) for part in parts], 1)
-
-    def attend(self, x):  # self-attention of whole sequences, in place of flash_attn
-        q, k, v = self.qkv(x).view(*x.shape[:2], 3, self.num_heads, self.head_dim).unbind(2)
-        return self.proj(fused(self.q_norm(q), self.k_norm(k), v).reshape(x.shape))
-
-    opensora_release.plain_attention = of_samples
-    blocks, stdit = opensora_release.load(request["open_sora"],
-                                          ["models.layers.blocks", "models.stdit.stdit"])
-    blocks.Attention.forward = attend
+    import open_sora_in_pytorch
+    stdit = open_sora_in_pytorch.stdit(request["open_sora"])
     fields = {name: value for name, value in config.items() if not name.startswith("_")}
     size = [request["frames"], request["height"] // 8, request["width"] // 8]
     model = stdit.STDiT(**{**fields, "input_size": size})

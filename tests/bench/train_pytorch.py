@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""Times a training step of PyTorch and diffusers: LoRA or all weights of a CogVideoX transformer, on the CPU.
+"""Times a training step of PyTorch on the CPU: LoRA or all weights of a CogVideoX transformer, or all of Open-Sora's.
 
     tests/bench/train_pytorch.py [--frames 9 --height 240 --width 360 --dtype bfloat16 --layers 2] [--method full]
+    tests/bench/train_pytorch.py --open-sora CHECKOUT --frames 16 --height 256 --width 256
 
 The transformer has the width of CogVideoX-2b, --layers layers, and random weights. A step is what
 diffusers' examples/cogvideo/train_cogvideox_lora.py does: forward and backward pass with gradient
@@ -10,9 +11,15 @@ checkpointing, clipping of the norm, AdamW of the LoRA. For bfloat16 as with its
 a JSON object per step, then one with the medians and the peak resident memory of the process, which
 includes that of the libraries. The first step does not count. On a busy machine, compare busy seconds
 (CPU time of all threads) with --threads 1. Needs torch, diffusers and peft.
+
+--open-sora: the transformer of Open-Sora 1.0 with the width of XL/2, by its own code (git clone --branch v1.0.0
+https://github.com/hpcaitech/Open-Sora) with PyTorch's fused attention, checkpointing of each block as in its
+training script, and AdamW of all weights. The loss is the mean square error of what is predicted; the released one
+adds the bound of a likelihood, which is little work. Needs einops too.
 """
 import argparse
 import json
+import pathlib
 import resource
 import statistics
 import time
@@ -69,6 +76,43 @@ class Training:
         return loss.item()
 
 
+class OpenSoraTraining:
+    def __init__(self, options):
+        import open_sora_in_pytorch
+        stdit = open_sora_in_pytorch.stdit(options.open_sora)
+        self.dtype = getattr(torch, options.dtype)
+        self.shape = (1, 4, options.frames, options.height // 8, options.width // 8)
+        self.tokens = options.frames * (options.height // 16) * (options.width // 16)
+        self.transformer = stdit.STDiT(
+            input_size=list(self.shape[2:]), hidden_size=1152, num_heads=16, depth=options.layers, class_dropout_prob=0)
+        self.transformer.initialize_weights()
+        for name, parameter in self.transformer.named_parameters():
+            if not parameter.any():  # as if trained: no branch is multiplied by zeros
+                torch.nn.init.normal_(parameter, std=0.02)
+        for block in self.transformer.blocks:
+            block.grad_checkpointing = True
+        self.trained = list(self.transformer.parameters())
+        self.optimizer = torch.optim.AdamW(self.trained, lr=1e-5)
+        self.generator = torch.Generator().manual_seed(0)
+        self.text = torch.randn(1, 1, 120, 4096, generator=self.generator)
+        self.mask = torch.ones(1, 120, dtype=torch.long)
+        self.alphas = torch.linspace(1 - 1e-4, 1 - 0.02, 1000).cumprod(0)
+
+    def step(self):
+        x0, noise = (torch.randn(self.shape, generator=self.generator) for _ in range(2))
+        timestep = torch.randint(0, 1000, (1,), generator=self.generator)
+        alpha = self.alphas[timestep].view(-1, 1, 1, 1, 1)
+        x = (alpha.sqrt() * x0 + (1 - alpha).sqrt() * noise).to(self.dtype)
+        with torch.autocast("cpu", torch.bfloat16, enabled=self.dtype == torch.bfloat16):
+            out = self.transformer(x, timestep, self.text.to(self.dtype), mask=self.mask)
+        loss = (out.float() - torch.cat([noise, noise], 1)).pow(2).mean()
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(self.trained, 1.0)
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+        return loss.item()
+
+
 def peak_bytes():
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
@@ -84,11 +128,14 @@ def main():
     parser.add_argument("--method", choices=["lora", "full"], default="lora", help="what is trained")
     parser.add_argument("--steps", type=int, default=5, help="that count")
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
+    parser.add_argument("--open-sora", type=pathlib.Path, metavar="CHECKOUT", help="of release 1.0: all its weights")
     options = parser.parse_args()
+    if options.open_sora:
+        options.method = "full"
     torch.set_num_threads(options.threads)
     torch.manual_seed(0)
     before = peak_bytes()
-    training = Training(options)
+    training = (OpenSoraTraining if options.open_sora else Training)(options)
     seconds, busy = [], []
     for number in range(options.steps + 1):
         start, processor = time.perf_counter(), time.process_time()
@@ -98,7 +145,7 @@ def main():
         print(json.dumps({"step": number, "seconds": seconds[-1], "busy_seconds": busy[-1], "loss": loss}), flush=True)
     counted = seconds[1:]
     print(json.dumps({
-        **vars(options), "latents": training.shape, "tokens": training.tokens,
+        **vars(options), "open_sora": bool(options.open_sora), "latents": training.shape, "tokens": training.tokens,
         "median_seconds": statistics.median(counted), "lowest": min(counted), "highest": max(counted),
         "median_busy_seconds": statistics.median(busy[1:]),
         "peak_bytes": peak_bytes(), "peak_bytes_of_libraries": before,
