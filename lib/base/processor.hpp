@@ -1,7 +1,7 @@
 #pragma once
 // The kind of processor that the program is compiled for, and what the one that runs it is. What
-// only x86 has stands behind this file, clones.hpp and ops/amx.hpp; elsewhere no source asks for
-// the kind.
+// only x86 has stands behind this file, clones.hpp, tensor/narrow.hpp and ops/amx.hpp; elsewhere no
+// source asks for the kind.
 
 #if defined(__x86_64__)
 #define REELMESH_WITH_FMA __attribute__((target("avx2,fma")))

@@ -6,6 +6,7 @@
 
 #include "base/clones.hpp"
 #include "base/error.hpp"
+#include "tensor/narrow.hpp"
 
 namespace reelmesh {
 namespace {
@@ -131,7 +132,10 @@ void convert(const void* source, DType from, void* target, DType into, std::int6
   };
   switch (from) {
     case DType::float32:
-      if (into == DType::bfloat16) return float_to_bfloat(source, target, count);
+      if (into == DType::bfloat16) {
+        return narrows_by_instruction() ? narrow_by_instruction(source, target, count)
+                                        : float_to_bfloat(source, target, count);
+      }
       if (into == DType::float16) return float_to_half(source, target, count);
       return unknown();
     case DType::bfloat16:
