@@ -146,8 +146,18 @@ Dataset open_dataset(hid_t parent, const char* name) {
 }
 
 void write_all(hid_t dataset, hid_t type, const void* values) {
-  check_in(dataset, H5Dwrite(dataset, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, values),
-           "write a dataset");
+  const char* const doing = "write a dataset";
+  const Datatype stored(check_in(dataset, H5Dget_type(dataset), doing));
+  const Dataspace space(check_in(dataset, H5Dget_space(dataset), doing));
+  // Where values are converted, HDF5 clears two buffers of 1 MiB first, however few there are.
+  constexpr std::size_t enough = 1 << 20;
+  // A text's place in a file is twice as large as its pointer, which is the size of its type.
+  const std::size_t element = 2 * std::max(H5Tget_size(type), H5Tget_size(stored.get()));
+  const auto count = static_cast<std::size_t>(H5Sget_simple_extent_npoints(space.get()));
+  const std::size_t bytes = std::max(element, std::min(enough, count * element));
+  const Properties transfer(check_in(dataset, H5Pcreate(H5P_DATASET_XFER), doing));
+  check_in(dataset, H5Pset_buffer(transfer.get(), bytes, nullptr, nullptr), doing);
+  check_in(dataset, H5Dwrite(dataset, type, H5S_ALL, H5S_ALL, transfer.get(), values), doing);
 }
 
 std::int64_t values_offset(hid_t dataset) {
@@ -158,7 +168,10 @@ std::int64_t values_offset(hid_t dataset) {
 std::vector<FilteredChunk> filtered_chunks(hid_t type, const Shape& shape, Storage storage,
                                            const void* values) {
   const Properties access(H5Pcreate(H5P_FILE_ACCESS));
-  expect(static_cast<bool>(access) && H5Pset_fapl_core(access.get(), 1 << 20, false) >= 0,
+  // What the file in memory grows by, each time.
+  const std::size_t growth = std::max<std::size_t>(
+      64 << 10, static_cast<std::size_t>(numel(shape)) * H5Tget_size(type) / 4);
+  expect(static_cast<bool>(access) && H5Pset_fapl_core(access.get(), growth, false) >= 0,
          "HDF5 refuses a file in memory: {}", innermost_error());
   const File memory(check(H5Fcreate("chunks", H5F_ACC_TRUNC, H5P_DEFAULT, access.get()), "chunks",
                           "create the file in memory"));
