@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <cstring>
 #include <optional>
+#include <utility>
 #include <vector>
 
 namespace reelmesh {
@@ -80,6 +81,7 @@ class Trie {
   /// Whether no text leads outside of the trie or of the replacements.
   bool is_sound() {
     leaves_.assign(units_.size(), unknown);
+    link_children();
     return !units_.empty() && leaves_below(children_offset(units_[0]), 0) != bad;
   }
 
@@ -87,18 +89,28 @@ class Trie {
   static constexpr int unknown = -1, in_progress = -2, bad = -3;
   // The library keeps up to 32 leaves of one path; the depth limits the recursion.
   static constexpr int max_leaves = 32, max_depth = 256;
+  static constexpr std::uint32_t none = 0xffffffffU;
 
   static std::uint32_t children_offset(std::uint32_t unit) {
     return (unit >> 10) << ((unit & (1U << 9)) >> 6);
+  }
+
+  // A unit with a label is a child of the units whose children are at its position ^ label.
+  void link_children() {
+    first_child_.assign(units_.size(), none);
+    next_child_.assign(units_.size(), none);
+    for (std::uint32_t at = 0; at < units_.size(); ++at) {
+      const std::uint32_t base = at ^ (units_[at] & 0xffU);
+      if ((units_[at] & 0x80000000U) != 0 || base >= units_.size()) continue;
+      next_child_[at] = std::exchange(first_child_[base], at);
+    }
   }
 
   /// The maximum number of leaves on a path below the children at base ^ label, or `bad`.
   int leaves_below(std::uint32_t base, int depth) {
     if (depth > max_depth || (base | 0xffU) >= units_.size()) return bad;
     int max = 0;
-    for (std::uint32_t label = 0; label < 256; ++label) {
-      const std::uint32_t at = base ^ label;
-      if ((units_[at] & 0x800000ffU) != label) continue;
+    for (std::uint32_t at = first_child_[base]; at != none; at = next_child_[at]) {
       // Subtries may be shared, but a path must not return to itself.
       if (leaves_[at] == unknown) {
         leaves_[at] = in_progress;
@@ -122,6 +134,8 @@ class Trie {
   std::vector<std::uint32_t> units_;
   std::size_t text_bytes_;
   std::vector<int> leaves_;  // below each unit that has been visited
+  // Lists of the children at each base.
+  std::vector<std::uint32_t> first_child_, next_child_;
 };
 
 }  // namespace
