@@ -133,8 +133,10 @@ void convert(const void* source, DType from, void* target, DType into, std::int6
   switch (from) {
     case DType::float32:
       if (into == DType::bfloat16) {
-        return narrows_by_instruction() ? narrow_by_instruction(source, target, count)
-                                        : float_to_bfloat(source, target, count);
+        const std::int64_t done = narrow_by_instruction(source, target, count);
+        return float_to_bfloat(static_cast<const std::byte*>(source) + done * size_of(from),
+                               static_cast<std::byte*>(target) + done * size_of(into),
+                               count - done);
       }
       if (into == DType::float16) return float_to_half(source, target, count);
       return unknown();

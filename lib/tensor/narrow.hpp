@@ -5,11 +5,9 @@
 
 namespace reelmesh {
 
-/// Whether this processor has it.
-bool narrows_by_instruction();
-
-/// `count` floats at `source`, which may be misaligned, to bfloat16 at `target`, with the bits of
-/// BFloat16(x). Only with narrows_by_instruction().
-void narrow_by_instruction(const void* source, void* target, std::int64_t count);
+/// Converts the first of `count` floats at `source`, which may be misaligned, to bfloat16 at
+/// `target`, with the bits of BFloat16(x). → how many: the multiple of 32 below; 0 on processors
+/// without the instruction.
+std::int64_t narrow_by_instruction(const void* source, void* target, std::int64_t count);
 
 }  // namespace reelmesh
