@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstring>
@@ -76,11 +77,17 @@ TEST(Convert, NarrowsAsTheScalarTypesDo) {
   const auto n = static_cast<std::int64_t>(values.size());
   std::vector<BFloat16> brain(values.size());
   std::vector<Float16> half(values.size());
-  convert(values.data(), brain.data(), n);
-  convert(values.data(), half.data(), n);
-  for (std::size_t i = 0; i < values.size(); ++i) {
-    ASSERT_EQ(brain[i].bits, BFloat16(values[i]).bits) << values[i];
-    ASSERT_EQ(half[i].bits, Float16(values[i]).bits) << values[i];
+  // All together, and in parts that are too short for narrow_by_instruction().
+  for (const std::int64_t part : {n, std::int64_t{24}}) {
+    for (std::int64_t first = 0; first < n; first += part) {
+      const std::int64_t count = std::min(part, n - first);
+      convert(values.data() + first, brain.data() + first, count);
+      convert(values.data() + first, half.data() + first, count);
+    }
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      ASSERT_EQ(brain[i].bits, BFloat16(values[i]).bits) << values[i] << ", parts of " << part;
+      ASSERT_EQ(half[i].bits, Float16(values[i]).bits) << values[i] << ", parts of " << part;
+    }
   }
 }
 
