@@ -132,12 +132,8 @@ void convert(const void* source, DType from, void* target, DType into, std::int6
   };
   switch (from) {
     case DType::float32:
-      if (into == DType::bfloat16) {
-        const std::int64_t done = narrow_by_instruction(source, target, count);
-        return float_to_bfloat(static_cast<const std::byte*>(source) + done * size_of(from),
-                               static_cast<std::byte*>(target) + done * size_of(into),
-                               count - done);
-      }
+      if (into == DType::bfloat16)
+        return narrow_by_instruction(source, target, count, float_to_bfloat);
       if (into == DType::float16) return float_to_half(source, target, count);
       return unknown();
     case DType::bfloat16:

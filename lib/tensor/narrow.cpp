@@ -4,7 +4,6 @@
 #include <immintrin.h>
 
 #include <cstddef>
-#include <cstring>
 
 #include "tensor/dtype.hpp"
 
@@ -13,27 +12,20 @@ namespace {
 
 constexpr std::int64_t together = 32, bytes = sizeof(float);
 
-void narrow_in_turn(const std::byte* from, BFloat16* into) {
-  for (std::int64_t i = 0; i < together; ++i) {
-    float x;
-    std::memcpy(&x, from + i * bytes, sizeof(x));
-    into[i] = BFloat16(x);
-  }
-}
+// Of vfpclassps: quiet and signaling NaNs, of which the instruction keeps bits, and subnormal
+// numbers, which it takes as 0.
+constexpr int special = 0x01 | 0x80 | 0x20;
 
-// The instruction takes subnormal numbers as 0 and keeps bits of NaNs: 32 numbers with one of these
-// are converted without it.
-[[gnu::target("avx512f,avx512bw,avx512dq,avx512vl,avx512bf16")]] void narrow(const std::byte* from,
-                                                                             BFloat16* into,
-                                                                             std::int64_t count) {
-  constexpr int nan = 0x81, subnormal = 0x20;
+// count: a multiple of 32.
+[[gnu::target("avx512f,avx512bw,avx512dq,avx512vl,avx512bf16")]] void by_instruction(
+    const std::byte* from, BFloat16* into, std::int64_t count,
+    void (*in_vectors)(const void*, void*, std::int64_t)) {
   for (std::int64_t i = 0; i < count; i += together) {
     const std::byte* at = from + i * bytes;
     const __m512 low = _mm512_loadu_ps(at), high = _mm512_loadu_ps(at + sizeof(low));
-    const int others = _mm512_fpclass_ps_mask(low, nan | subnormal) |
-                       _mm512_fpclass_ps_mask(high, nan | subnormal);
-    if (others != 0) [[unlikely]] {
-      narrow_in_turn(at, into + i);
+    if ((_mm512_fpclass_ps_mask(low, special) | _mm512_fpclass_ps_mask(high, special)) != 0)
+        [[unlikely]] {
+      in_vectors(at, into + i, together);
     } else {
       _mm512_storeu_si512(into + i, reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(high, low)));
     }
@@ -42,20 +34,25 @@ void narrow_in_turn(const std::byte* from, BFloat16* into) {
 
 }  // namespace
 
-std::int64_t narrow_by_instruction(const void* source, void* target, std::int64_t count) {
+void narrow_by_instruction(const void* source, void* target, std::int64_t count,
+                           void (*in_vectors)(const void*, void*, std::int64_t)) {
   static const bool has = __builtin_cpu_supports("avx512bf16") &&
                           __builtin_cpu_supports("avx512bw") &&
                           __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
-  if (!has) return 0;
-  const std::int64_t even = count / together * together;
-  narrow(static_cast<const std::byte*>(source), static_cast<BFloat16*>(target), even);
-  return even;
+  const std::int64_t even = has ? count / together * together : 0;
+  const auto* from = static_cast<const std::byte*>(source);
+  auto* into = static_cast<BFloat16*>(target);
+  if (even > 0) by_instruction(from, into, even, in_vectors);
+  if (even < count) in_vectors(from + even * bytes, into + even, count - even);
 }
 
 }  // namespace reelmesh
 
 #else
 
-std::int64_t reelmesh::narrow_by_instruction(const void*, void*, std::int64_t) { return 0; }
+void reelmesh::narrow_by_instruction(const void* source, void* target, std::int64_t count,
+                                     void (*in_vectors)(const void*, void*, std::int64_t)) {
+  in_vectors(source, target, count);
+}
 
 #endif

@@ -77,7 +77,7 @@ TEST(Convert, NarrowsAsTheScalarTypesDo) {
   const auto n = static_cast<std::int64_t>(values.size());
   std::vector<BFloat16> brain(values.size());
   std::vector<Float16> half(values.size());
-  // All together, and in parts that are too short for narrow_by_instruction().
+  // All together, and in parts that are too short for tensor/narrow.hpp.
   for (const std::int64_t part : {n, std::int64_t{24}}) {
     for (std::int64_t first = 0; first < n; first += part) {
       const std::int64_t count = std::min(part, n - first);
