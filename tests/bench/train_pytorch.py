@@ -47,8 +47,28 @@ def transformer_of(layers, dtype, rank, method):
 
 
 class Training:
+    """A training has transformer, trained, optimizer, shape (of latents) and tokens, and predicts()."""
+
     def __init__(self, options):
         self.dtype = getattr(torch, options.dtype)
+        self.generator = torch.Generator().manual_seed(0)
+
+    def step(self):
+        x0, noise = (torch.randn(self.shape, generator=self.generator).to(self.dtype) for _ in range(2))
+        timestep = torch.randint(0, 1000, (1,), generator=self.generator)
+        with torch.autocast("cpu", torch.bfloat16, enabled=self.dtype == torch.bfloat16):
+            out, expected = self.predicts(x0, noise, timestep)
+        loss = (out.float() - expected.float()).pow(2).mean()
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(self.trained, 1.0)
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+        return loss.item()
+
+
+class CogVideoX(Training):
+    def __init__(self, options):
+        super().__init__(options)
         self.transformer = transformer_of(options.layers, self.dtype, options.rank, options.method)
         self.trained = [p for p in self.transformer.parameters() if p.requires_grad]
         self.optimizer = torch.optim.AdamW(self.trained, lr=1e-4, betas=(0.9, 0.95), weight_decay=1e-4)
@@ -58,29 +78,19 @@ class Training:
         rows, columns = options.height // 16, options.width // 16  # of tokens
         self.shape = (1, frames, 16, 2 * rows, 2 * columns)
         self.tokens = TEXT_TOKENS + frames * rows * columns
-        self.generator = torch.Generator().manual_seed(0)
         self.text = torch.randn(1, TEXT_TOKENS, 4096, generator=self.generator).to(self.dtype)
 
-    def step(self):
-        x0, noise = (torch.randn(self.shape, generator=self.generator).to(self.dtype) for _ in range(2))
-        timestep = torch.randint(0, 1000, (1,), generator=self.generator)
+    def predicts(self, x0, noise, timestep):
         x = self.scheduler.add_noise(x0, noise, timestep)
-        with torch.autocast("cpu", torch.bfloat16, enabled=self.dtype == torch.bfloat16):
-            out = self.transformer(x, self.text, timestep, return_dict=False)[0]
-        v = self.scheduler.get_velocity(x0, noise, timestep)
-        loss = (out.float() - v.float()).pow(2).mean()
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(self.trained, 1.0)
-        self.optimizer.step()
-        self.optimizer.zero_grad()
-        return loss.item()
+        out = self.transformer(x, self.text, timestep, return_dict=False)[0]
+        return out, self.scheduler.get_velocity(x0, noise, timestep)
 
 
-class OpenSoraTraining:
+class OpenSora(Training):
     def __init__(self, options):
         import open_sora_in_pytorch
         stdit = open_sora_in_pytorch.stdit(options.open_sora)
-        self.dtype = getattr(torch, options.dtype)
+        super().__init__(options)
         self.shape = (1, 4, options.frames, options.height // 8, options.width // 8)
         self.tokens = options.frames * (options.height // 16) * (options.width // 16)
         self.transformer = stdit.STDiT(
@@ -93,24 +103,15 @@ class OpenSoraTraining:
             block.grad_checkpointing = True
         self.trained = list(self.transformer.parameters())
         self.optimizer = torch.optim.AdamW(self.trained, lr=1e-5)
-        self.generator = torch.Generator().manual_seed(0)
-        self.text = torch.randn(1, 1, 120, 4096, generator=self.generator)
+        self.text = torch.randn(1, 1, 120, 4096, generator=self.generator).to(self.dtype)
         self.mask = torch.ones(1, 120, dtype=torch.long)
         self.alphas = torch.linspace(1 - 1e-4, 1 - 0.02, 1000).cumprod(0)
 
-    def step(self):
-        x0, noise = (torch.randn(self.shape, generator=self.generator) for _ in range(2))
-        timestep = torch.randint(0, 1000, (1,), generator=self.generator)
+    def predicts(self, x0, noise, timestep):
         alpha = self.alphas[timestep].view(-1, 1, 1, 1, 1)
         x = (alpha.sqrt() * x0 + (1 - alpha).sqrt() * noise).to(self.dtype)
-        with torch.autocast("cpu", torch.bfloat16, enabled=self.dtype == torch.bfloat16):
-            out = self.transformer(x, timestep, self.text.to(self.dtype), mask=self.mask)
-        loss = (out.float() - torch.cat([noise, noise], 1)).pow(2).mean()
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(self.trained, 1.0)
-        self.optimizer.step()
-        self.optimizer.zero_grad()
-        return loss.item()
+        out = self.transformer(x, timestep, self.text, mask=self.mask)
+        return out, torch.cat([noise, noise], 1)
 
 
 def peak_bytes():
@@ -135,7 +136,7 @@ def main():
     torch.set_num_threads(options.threads)
     torch.manual_seed(0)
     before = peak_bytes()
-    training = (OpenSoraTraining if options.open_sora else Training)(options)
+    training = (OpenSora if options.open_sora else CogVideoX)(options)
     seconds, busy = [], []
     for number in range(options.steps + 1):
         start, processor = time.perf_counter(), time.process_time()
