@@ -149,9 +149,9 @@ void write_all(hid_t dataset, hid_t type, const void* values) {
   const char* const doing = "write a dataset";
   const Datatype stored(check_in(dataset, H5Dget_type(dataset), doing));
   const Dataspace space(check_in(dataset, H5Dget_space(dataset), doing));
-  // Where values are converted, HDF5 clears two buffers of 1 MiB first, however few there are.
+  // HDF5 clears two buffers before it converts values, by default of 1 MiB however few there are.
   constexpr std::size_t enough = 1 << 20;
-  // A text's place in a file is twice as large as its pointer, which is the size of its type.
+  // A text takes 16 bytes in the file, but its type has the size of a pointer.
   const std::size_t element = 2 * std::max(H5Tget_size(type), H5Tget_size(stored.get()));
   const auto count = static_cast<std::size_t>(H5Sget_simple_extent_npoints(space.get()));
   const std::size_t bytes = std::max(element, std::min(enough, count * element));
@@ -168,7 +168,7 @@ std::int64_t values_offset(hid_t dataset) {
 std::vector<FilteredChunk> filtered_chunks(hid_t type, const Shape& shape, Storage storage,
                                            const void* values) {
   const Properties access(H5Pcreate(H5P_FILE_ACCESS));
-  // What the file in memory grows by, each time.
+  // The file in memory grows by so many bytes at a time, which are cleared.
   const std::size_t growth = std::max<std::size_t>(
       64 << 10, static_cast<std::size_t>(numel(shape)) * H5Tget_size(type) / 4);
   expect(static_cast<bool>(access) && H5Pset_fapl_core(access.get(), growth, false) >= 0,

@@ -95,7 +95,8 @@ class Trie {
     return (unit >> 10) << ((unit & (1U << 9)) >> 6);
   }
 
-  // A unit with a label is a child of the units whose children are at its position ^ label.
+  // Sorts units by base: each is a child of the base at its own position ^ label. Units with the
+  // highest bit are leaves.
   void link_children() {
     first_child_.assign(units_.size(), none);
     next_child_.assign(units_.size(), none);
@@ -134,7 +135,7 @@ class Trie {
   std::vector<std::uint32_t> units_;
   std::size_t text_bytes_;
   std::vector<int> leaves_;  // below each unit that has been visited
-  // Lists of the children at each base.
+  // Linked lists of the children at each base.
   std::vector<std::uint32_t> first_child_, next_child_;
 };
 

@@ -204,6 +204,7 @@ void run(const Grid& grid, const std::function<void()>& thread) {
     own.begun = own.ended = 0;
     go_to(own.caller, idle_fiber());
     const std::byte* guard = own.shared.data() + grid.shared_bytes;
+    // Each byte is like the one before it.
     if (*guard != untouched || std::memcmp(guard, guard + 1, guard_bytes - 1) != 0) {
       wrong("writes beyond its shared memory");
     }

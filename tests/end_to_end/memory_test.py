@@ -168,8 +168,8 @@ class MemoryTest(Short):
 
 @unittest.skipIf(BACKEND, "the tiny model's weights are less than the libraries' workspace")
 class TrainingMemoryTest(Short):
-    # T5 alone takes more than denoising with weights on the host, which with AVX-512 takes 6 MiB
-    # more than with AVX2.
+    # T5 must not fit into the memory that denoising needs with weights on the host, which is 6 MiB
+    # more with AVX-512 than with AVX2.
     text_layers = 400
 
     @classmethod

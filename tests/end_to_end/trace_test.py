@@ -138,7 +138,7 @@ class TraceTest(Scratch):
                 denoises = 1  # a rank that denoises in both modes
                 self.wait_for(job, began, lambda: self.steps(denoises) > 3)
                 before = self.steps(denoises)
-                # It is made again after 100 times as long as it took, on busy cores a minute.
+                # To the next trace.h5 it takes 100 times as long as to make one: a minute on busy cores.
                 self.wait_for(job, time.monotonic(), lambda: self.steps(denoises) > before, 200)
                 with h5py.File(self.output / "job.h5") as file:
                     self.assertEqual(len(file["trace/ranks/rank"]), 4)
